@@ -1,0 +1,1 @@
+"""Measurements: latency, accuracy, retrieval."""

@@ -1,0 +1,1 @@
+"""Where specrag meets people and machines: command line, settings, node, doctor."""

@@ -1,0 +1,1 @@
+"""The heavy half: Hugging Face models to bundles, the gate, training, calibration."""

@@ -1,0 +1,1 @@
+"""Bundles: the manifest's reader, and the default pair."""

@@ -1,0 +1,1 @@
+"""The light half: documents, windows, retrieval, drafting, verification, decision."""

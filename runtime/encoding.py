@@ -1,0 +1,172 @@
+"""A question and context tokens -> the padded int64 tensors that a model is fed.
+
+The places of special tokens are read off the tokenizer itself, by encoding a pair with it, so the
+same code serves "[CLS] q [SEP] c [SEP]", "<s> q </s></s> c </s>" and whatever else a bundle's
+tokenizer defines. Windows come tokenised from the knowledge base; only questions and rationales
+are tokenised when a question is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from runtime.errors import BundleIncompatible
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenizedText:
+    """Token ids int32 (n,) and offsets int32 (n, 2) in code points, without special tokens."""
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairBatch:
+    """One padded batch.
+
+    Attributes:
+        feeds: `input_ids`, `attention_mask`, `token_type_ids`, each int64 (batch, longest).
+        context_start: the position of the first context token, the same in every row.
+        context_lengths: tokens of context that each row really holds.
+        tokens: tokens the model reads, padding not counted.
+    """
+
+    feeds: dict[str, NDArray[np.int64]]
+    context_start: int
+    context_lengths: tuple[int, ...]
+    tokens: int
+
+    def context(self, row: int) -> slice:
+        return slice(self.context_start, self.context_start + self.context_lengths[row])
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """Special tokens before the question, between, and after the context; and the type ids."""
+
+    prefix: tuple[int, ...]
+    middle: tuple[int, ...]
+    suffix: tuple[int, ...]
+    question_type: int
+    context_type: int
+    middle_types: tuple[int, ...]
+    suffix_types: tuple[int, ...]
+
+
+class PairEncoder:
+    """A bundle's tokenizer, set up for (question, context) pairs. Safe to share between threads."""
+
+    def __init__(self, tokenizer_path: Path, max_length: int, *, max_question: int = 128) -> None:
+        """
+        Args:
+            max_length: the model's longest sequence in tokens, special tokens included.
+            max_question: longer questions are cut to this many tokens.
+
+        Raises:
+            BundleIncompatible: the tokenizer cannot encode pairs.
+        """
+        self.tokenizer = Tokenizer.from_file(str(tokenizer_path))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.max_length = max_length
+        self._template = _read_template(self.tokenizer, tokenizer_path)
+        self._special = sum(
+            len(part)
+            for part in (self._template.prefix, self._template.middle, self._template.suffix)
+        )
+        self.max_question = min(max_question, max(8, (max_length - self._special) // 2))
+        self._pad = _pad_id(self.tokenizer)
+
+    def tokenize(self, text: str) -> TokenizedText:
+        """Tokens of `text` alone, without special tokens, padding or truncation."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return TokenizedText(
+            np.asarray(encoding.ids, dtype=np.int32),
+            np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2),
+        )
+
+    def question(self, question: str) -> NDArray[np.int32]:
+        """Token ids int32 (n,) of the question, at most `max_question`."""
+        return self.tokenize(question).ids[: self.max_question]
+
+    def room(self, question_ids: NDArray[np.int32]) -> int:
+        """How many context tokens fit beside this question."""
+        return self.max_length - self._special - len(question_ids)
+
+    def batch(
+        self, question_ids: NDArray[np.int32], contexts: Sequence[NDArray[np.int32]]
+    ) -> PairBatch:
+        """Pad the pairs to the longest of them. Contexts that do not fit lose their end."""
+        template = self._template
+        room = self.room(question_ids)
+        kept = [context[:room] for context in contexts]
+        head = (*template.prefix, *question_ids.tolist(), *template.middle)
+        head_types = (
+            *([template.question_type] * (len(template.prefix) + len(question_ids))),
+            *template.middle_types,
+        )
+        longest = len(head) + max(map(len, kept)) + len(template.suffix)
+        shape = (len(kept), longest)
+        input_ids = np.full(shape, self._pad, dtype=np.int64)
+        attention_mask = np.zeros(shape, dtype=np.int64)
+        token_type_ids = np.zeros(shape, dtype=np.int64)
+        input_ids[:, : len(head)] = head
+        token_type_ids[:, : len(head)] = head_types
+        for row, context in enumerate(kept):
+            end = len(head) + len(context)
+            input_ids[row, len(head) : end] = context
+            input_ids[row, end : end + len(template.suffix)] = template.suffix
+            token_type_ids[row, len(head) : end] = template.context_type
+            token_type_ids[row, end : end + len(template.suffix)] = template.suffix_types
+            attention_mask[row, : end + len(template.suffix)] = 1
+        return PairBatch(
+            feeds={
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+            },
+            context_start=len(head),
+            context_lengths=tuple(len(context) for context in kept),
+            tokens=int(attention_mask.sum()),
+        )
+
+
+def _read_template(tokenizer: Tokenizer, path: Path) -> _Template:
+    encoding = tokenizer.encode("a", "b", add_special_tokens=True)
+    sequence = encoding.sequence_ids
+    first = [i for i, owner in enumerate(sequence) if owner == 0]
+    second = [i for i, owner in enumerate(sequence) if owner == 1]
+    if not first or not second or second[0] < first[-1]:
+        raise BundleIncompatible(
+            "The bundle's tokenizer does not encode a question before its context",
+            where=str(path),
+            fix="Export the bundle again; the tokenizer needs a post-processor for pairs",
+        )
+    ids, types = encoding.ids, encoding.type_ids
+    middle = slice(first[-1] + 1, second[0])
+    suffix = slice(second[-1] + 1, len(ids))
+    return _Template(
+        prefix=tuple(ids[: first[0]]),
+        middle=tuple(ids[middle]),
+        suffix=tuple(ids[suffix]),
+        question_type=types[first[0]],
+        context_type=types[second[0]],
+        middle_types=tuple(types[middle]),
+        suffix_types=tuple(types[suffix]),
+    )
+
+
+def _pad_id(tokenizer: Tokenizer) -> int:
+    """The padding token's id. Padding is masked, but some models count positions by it."""
+    for token in ("[PAD]", "<pad>"):
+        found = tokenizer.token_to_id(token)
+        if found is not None:
+            return int(found)
+    return 0

@@ -1,0 +1,142 @@
+"""Start and end logits -> the best spans, found jointly.
+
+Independent argmax over starts and ends finds pairs that are no spans; this searches all pairs
+start <= end < start + max_tokens at once. Scores of different windows are comparable as
+`margin`: the span's start + end logits minus the same window's null score (Devlin et al. 2019,
+arXiv 1810.04805, section 4.3). A softmax per window would hide that a window holds no answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.alignment import TokenRange
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSpan:
+    """A span of context tokens with its logits; `null` is the window's no-answer score."""
+
+    tokens: TokenRange
+    start_logit: float
+    end_logit: float
+    null: float
+
+    @property
+    def total(self) -> float:
+        """start + end logits."""
+        return self.start_logit + self.end_logit
+
+    @property
+    def margin(self) -> float:
+        """`total` minus the null score: comparable across windows."""
+        return self.total - self.null
+
+
+def best_spans(
+    start: NDArray[np.float32],
+    end: NDArray[np.float32],
+    null: float,
+    may_bound: NDArray[np.bool_],
+    *,
+    max_tokens: int,
+    top: int = 1,
+) -> list[ScoredSpan]:
+    """The `top` best spans of one window's context, best first; ties go to the earlier, shorter.
+
+    Args:
+        start, end: float32 (n,), logits of the context tokens only; question, special and padding
+            tokens are left out by the caller and so can never be part of a span.
+        null: start + end logits at the model's null position.
+        may_bound: bool (n,), false for tokens that may not begin or end a span.
+        max_tokens: the longest span, in tokens.
+
+    Returns:
+        Fewer than `top` if there are fewer spans. Logits that are not finite never win.
+    """
+    scores = pair_scores(start, end, may_bound, max_tokens)
+    flat = scores.ravel()
+    candidates = int(np.isfinite(flat).sum())
+    count = min(top, candidates)
+    if count == 0:
+        return []
+    order = _top_indices(flat, count)
+    width = scores.shape[1]
+    return [
+        ScoredSpan(
+            TokenRange(int(i // width), int(i // width + i % width)),
+            float(start[i // width]),
+            float(end[i // width + i % width]),
+            null,
+        )
+        for i in order
+    ]
+
+
+def pair_scores(
+    start: NDArray[np.float32],
+    end: NDArray[np.float32],
+    may_bound: NDArray[np.bool_],
+    max_tokens: int,
+) -> NDArray[np.float32]:
+    """start[i] + end[i + j] as float32 (n, min(max_tokens, n)); -inf where that is no span."""
+    n = len(start)
+    width = min(max_tokens, n)
+    if n == 0:
+        return np.empty((0, 0), dtype=np.float32)
+    usable_start = np.where(may_bound & np.isfinite(start), start, -np.inf)
+    usable_end = np.where(may_bound & np.isfinite(end), end, -np.inf)
+    padded = np.concatenate([usable_end, np.full(width - 1, -np.inf)])
+    band = np.lib.stride_tricks.sliding_window_view(padded, width)
+    scores: NDArray[np.float32] = (usable_start[:, None] + band).astype(np.float32)
+    return scores
+
+
+def span_probability(scores: NDArray[np.float32], tokens: TokenRange, null: float) -> float:
+    """P(span | context): softmax over all spans of the context and the null answer.
+
+    Args:
+        scores: as `pair_scores` gives them. A span longer than their width has probability 0.
+    """
+    offset = tokens.last - tokens.first
+    if offset >= scores.shape[1]:
+        return 0.0
+    peak = max(float(scores.max()), null)
+    mass = float(np.exp(scores.astype(np.float64) - peak).sum()) + float(np.exp(null - peak))
+    return float(np.exp(float(scores[tokens.first, offset]) - peak)) / mass
+
+
+def support_probability(margin: float) -> float:
+    """P(answered rather than null) for a span against its window's null score: the sigmoid."""
+    if margin >= 0:
+        return float(1.0 / (1.0 + np.exp(-margin)))
+    exponential = float(np.exp(margin))
+    return exponential / (1.0 + exponential)
+
+
+def log_support(margin: float) -> float:
+    """ln of `support_probability`, exact where the probability itself would round to 1."""
+    return float(-np.logaddexp(0.0, -margin))
+
+
+def log_odds(log_probability: float) -> float:
+    """ln(p / (1 - p)) of p = exp(log_probability): a margin of evidence, 0 where p is one half.
+
+    The inverse of `log_support`. Bounded to ±700 so that it stays finite for p of 0 and 1.
+    """
+    if log_probability >= -1e-304:
+        return 700.0
+    odds = log_probability - float(np.log(-np.expm1(log_probability)))
+    return max(-700.0, min(700.0, odds))
+
+
+def _top_indices(flat: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` largest values, largest first, ties by index: deterministic."""
+    if count == 1:
+        return np.asarray([np.argmax(flat)])
+    threshold = np.partition(flat, -count)[-count]
+    chosen = np.flatnonzero(flat >= threshold)
+    return chosen[np.argsort(-flat[chosen], kind="stable")][:count]
