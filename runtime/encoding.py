@@ -75,6 +75,7 @@ class PairEncoder:
         self.tokenizer = Tokenizer.from_file(str(tokenizer_path))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
+        self.tokenizer.encode_special_tokens = True
         self.max_length = max_length
         self._template = _read_template(self.tokenizer, tokenizer_path)
         self._special = sum(
@@ -82,7 +83,9 @@ class PairEncoder:
             for part in (self._template.prefix, self._template.middle, self._template.suffix)
         )
         self.max_question = min(max_question, max(8, (max_length - self._special) // 2))
-        self._pad = _pad_id(self.tokenizer)
+        self._pad = _id_of(self.tokenizer, "[PAD]", "<pad>") or 0
+        self._unknown = _id_of(self.tokenizer, "[UNK]", "<unk>")
+        self._forbidden = _special_ids(self.tokenizer, self._unknown)
 
     def tokenize(self, text: str) -> TokenizedText:
         """Tokens of `text` alone, without special tokens, padding or truncation."""
@@ -106,7 +109,7 @@ class PairEncoder:
         """Pad the pairs to the longest of them. Contexts that do not fit lose their end."""
         template = self._template
         room = self.room(question_ids)
-        kept = [context[:room] for context in contexts]
+        kept = [self._without_specials(context[:room]) for context in contexts]
         head = (*template.prefix, *question_ids.tolist(), *template.middle)
         head_types = (
             *([template.question_type] * (len(template.prefix) + len(question_ids))),
@@ -138,6 +141,17 @@ class PairEncoder:
         )
 
 
+    def _without_specials(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """`ids` with special tokens turned into unknown ones.
+
+        A document that spells "</s>" must not be able to end its context. `encode_special_tokens`
+        sees to that for most tokenizers; Unigram still finds the piece in its vocabulary.
+        """
+        if self._unknown is None:
+            return ids
+        return np.where(np.isin(ids, self._forbidden), np.int32(self._unknown), ids)
+
+
 def _read_template(tokenizer: Tokenizer, path: Path) -> _Template:
     encoding = tokenizer.encode("a", "b", add_special_tokens=True)
     sequence = encoding.sequence_ids
@@ -163,10 +177,17 @@ def _read_template(tokenizer: Tokenizer, path: Path) -> _Template:
     )
 
 
-def _pad_id(tokenizer: Tokenizer) -> int:
-    """The padding token's id. Padding is masked, but some models count positions by it."""
-    for token in ("[PAD]", "<pad>"):
-        found = tokenizer.token_to_id(token)
+def _id_of(tokenizer: Tokenizer, *names: str) -> int | None:
+    """The id of the first of these tokens that the tokenizer knows."""
+    for name in names:
+        found = tokenizer.token_to_id(name)
         if found is not None:
             return int(found)
-    return 0
+    return None
+
+
+def _special_ids(tokenizer: Tokenizer, unknown: int | None) -> NDArray[np.int32]:
+    """Ids that text must not be able to produce: all special tokens but the unknown one."""
+    added = tokenizer.get_added_tokens_decoder()
+    special = [number for number, token in added.items() if token.special and number != unknown]
+    return np.asarray(special, dtype=np.int32)

@@ -1,0 +1,41 @@
+# The few verbs, the same on a laptop and in CI. `make` alone lists them.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+help: ## List the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/runtime.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/dev.txt
+	@touch $@
+
+install: $(VENV)/.runtime ## Set up .venv with what answering questions needs
+
+demo: $(VENV)/.runtime ## Answer real questions from the example manual, offline
+	$(BIN)/specrag demo
+
+test: $(VENV)/.dev ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## Style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev ## Measure both routes, interleaved on the same questions
+	$(BIN)/python -m benchmarks.latency
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+.PHONY: help install demo test lint bench clean

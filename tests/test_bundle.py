@@ -1,0 +1,89 @@
+"""Bundles: every file is checked, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from models.bundle import open_bundle, read_manifest
+from runtime.errors import BundleDamaged, BundleIncompatible, BundleNotFound
+from tests.tiny_models import make_bundle
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    return make_bundle(tmp_path / "bundle", role="verifier")
+
+
+def test_a_manifest_survives_writing_and_reading(bundle):
+    assert read_manifest(bundle.path) == bundle.manifest
+
+
+def test_a_bundle_can_be_moved(bundle, tmp_path):
+    moved = shutil.move(bundle.path, tmp_path / "elsewhere")
+    assert open_bundle(tmp_path / "elsewhere").graph("fp32").is_file(), moved
+
+
+def test_each_file_is_covered_by_the_check(bundle):
+    """One flipped bit in any file must be found, and the file named."""
+    for name in bundle.manifest.files:
+        file = bundle.path / name
+        original = file.read_bytes()
+        file.write_bytes(bytes([original[0] ^ 1]) + original[1:])
+        with pytest.raises(BundleDamaged, match=name):
+            open_bundle(bundle.path)
+        file.unlink()
+        with pytest.raises(BundleDamaged, match=name):
+            open_bundle(bundle.path)
+        file.write_bytes(original)
+    open_bundle(bundle.path)
+
+
+def test_a_folder_without_manifest_is_no_bundle(tmp_path):
+    with pytest.raises(BundleNotFound):
+        open_bundle(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "\0"])
+def test_a_garbled_manifest_is_refused(bundle, content):
+    (bundle.path / "manifest.json").write_text(content)
+    with pytest.raises(BundleDamaged, match="manifest"):
+        open_bundle(bundle.path)
+
+
+def test_another_format_version_is_refused(bundle):
+    edit(bundle, format=99)
+    with pytest.raises(BundleIncompatible, match="99"):
+        open_bundle(bundle.path)
+
+
+def test_the_wrong_role_is_refused(bundle):
+    with pytest.raises(BundleIncompatible, match="verifier"):
+        open_bundle(bundle.path, role="drafter")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b"])
+def test_a_file_outside_the_bundle_is_refused(bundle, name):
+    edit(bundle, graphs={"fp32": name})
+    with pytest.raises(BundleDamaged, match="outside"):
+        open_bundle(bundle.path)
+
+
+def test_a_graph_without_checksum_is_refused(bundle):
+    """Guards against a manifest that points at a file which the check does not cover."""
+    shutil.copy(bundle.graph("fp32"), bundle.path / "other.onnx")
+    edit(bundle, graphs={"fp32": "other.onnx"})
+    with pytest.raises(BundleDamaged, match="checksum"):
+        open_bundle(bundle.path)
+
+
+def test_a_precision_that_is_not_there_is_named(bundle):
+    with pytest.raises(BundleIncompatible, match="int4"):
+        bundle.graph("int4")
+
+
+def edit(bundle, **fields):
+    file = bundle.path / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
