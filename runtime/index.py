@@ -1,0 +1,196 @@
+"""Passages' terms -> a persistent BM25 index, derived from the database and never the truth.
+
+The index is tantivy's: k1 = 1.2, b = 0.75, passage lengths rounded to its one-byte scale. It holds
+no text, only terms and passage numbers. Every commit also says up to which change of the database
+it goes, in one document of its own (passage 0), so that after a crash the difference is known.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tantivy
+
+from runtime.errors import KnowledgeBaseDamaged
+from runtime.storage import is_read_only, not_writable
+
+_HEAP_BYTES = 64_000_000
+_MARKER = 0  # the passage number of the document that holds the sequence
+MOST_TERMS = 64  # of one question; the rarest are kept
+
+
+@dataclass(frozen=True, slots=True)
+class PassageHit:
+    """A passage and its BM25 score (no unit, higher is better)."""
+
+    passage_id: int
+    score: float
+
+
+class PassageIndex:
+    """One generation of the index: a folder of tantivy's files."""
+
+    def __init__(self, path: Path, index: tantivy.Index, shadow: _Shadow | None = None) -> None:
+        self._path = path
+        self._index = index
+        self._schema = index.schema
+        self._shadow = shadow
+        self._writer: tantivy.IndexWriter | None = None
+        index.config_reader("manual")
+        self.refresh()
+
+    @classmethod
+    def create(cls, path: Path) -> PassageIndex:
+        """An empty index at sequence 0 in the new folder `path`.
+
+        Raises:
+            KnowledgeBaseNotWritable: read-only folder or full disk.
+        """
+        builder = tantivy.SchemaBuilder()
+        builder.add_unsigned_field("passage", indexed=True, fast=True)
+        builder.add_unsigned_field("sequence", fast=True)
+        builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
+        try:
+            path.mkdir(parents=True)
+            created = cls(path, tantivy.Index(builder.build(), path=str(path), reuse=False))
+        except (OSError, ValueError) as error:
+            raise not_writable(path.parent, error) from error
+        created.apply((), (), 0)
+        return created
+
+    @classmethod
+    def open(cls, path: Path) -> PassageIndex:
+        """
+        Raises:
+            KnowledgeBaseDamaged: the folder is missing or cannot be read as an index.
+        """
+        shadow = _Shadow(path) if path.is_dir() and is_read_only(path) else None
+        try:
+            return cls(path, tantivy.Index.open(str(shadow.path if shadow else path)), shadow)
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from error
+
+    @property
+    def passages(self) -> int:
+        return int(self._searcher.num_docs) - 1
+
+    def refresh(self) -> None:
+        """See what was committed last, by this process or another."""
+        self._index.reload()
+        self._searcher = self._index.searcher()
+        marker = tantivy.Query.term_query(self._schema, "passage", _MARKER)
+        hits = self._searcher.search(marker, 1, count=False).hits
+        values = self._searcher.fast_field_values("sequence", [place for _, place in hits])
+        self.sequence = int(values[0] or 0) if values else -1
+
+    def document_frequency(self, term: str) -> int:
+        """How many passages hold `term`."""
+        return int(self._searcher.doc_freq("terms", term))
+
+    def search(self, terms: Sequence[str], limit: int) -> list[PassageHit]:
+        """The best passages, by falling score, then by number.
+
+        Terms that occur nowhere are left out, and of very many only the rarest are used. Repeated
+        terms count once.
+        """
+        frequencies = {term: self.document_frequency(term) for term in dict.fromkeys(terms)}
+        known = sorted((n, term) for term, n in frequencies.items() if n)[:MOST_TERMS]
+        if not known or limit <= 0:
+            return []
+        query = tantivy.Query.boolean_query(
+            [
+                (
+                    tantivy.Occur.Should,
+                    tantivy.Query.term_query(self._schema, "terms", term, "freq"),
+                )
+                for _, term in known
+            ]
+        )
+        hits = self._searcher.search(query, limit, count=False).hits
+        numbers = self._searcher.fast_field_values("passage", [place for _, place in hits])
+        found = [
+            PassageHit(int(number or 0), float(score))
+            for (score, _), number in zip(hits, numbers, strict=True)
+        ]
+        return sorted(found, key=lambda hit: (-hit.score, hit.passage_id))
+
+    def contains(self, passage_id: int) -> bool:
+        return bool(self._searcher.doc_freq("passage", passage_id))
+
+    def apply(
+        self,
+        removed: Iterable[int],
+        added: Iterable[tuple[int, Sequence[str]]],
+        sequence: int,
+    ) -> None:
+        """Remove and add passages, and publish the result as `sequence`: all of it, or nothing.
+
+        Raises:
+            KnowledgeBaseNotWritable: read-only folder or full disk; the index is as before.
+        """
+        try:
+            self._apply(removed, added, sequence)
+        except (OSError, ValueError) as error:
+            self._writer = None  # it may be unusable after a failed write; the next call opens one
+            raise not_writable(self._path.parent, error) from error
+        self.refresh()
+
+    def _apply(
+        self, removed: Iterable[int], added: Iterable[tuple[int, Sequence[str]]], sequence: int
+    ) -> None:
+        if self._writer is None:
+            self._writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
+        writer = self._writer
+        for number in removed:
+            writer.delete_documents_by_term("passage", number)
+        for number, terms in added:
+            document = tantivy.Document()
+            document.add_unsigned("passage", number)
+            document.add_text("terms", " ".join(terms))
+            writer.add_document(document)
+        writer.delete_documents_by_term("passage", _MARKER)
+        marker = tantivy.Document()
+        marker.add_unsigned("passage", _MARKER)
+        marker.add_unsigned("sequence", sequence)
+        writer.add_document(marker)
+        writer.commit()
+
+    def close(self) -> None:
+        """Finish merges in the background and let go of the files."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            try:
+                writer.wait_merging_threads()
+            except ValueError as error:  # a failed merge loses nothing: its sources stay
+                raise not_writable(self._path.parent, error) from error
+        if self._shadow is not None:
+            self._shadow.close()
+
+
+class _Shadow:
+    """Links to the files of an index on a read-only medium, in a folder where tantivy can lock.
+
+    tantivy creates a lock file next to an index that it only reads. Nothing is copied.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="specrag-index-")
+        self.path = Path(self._folder.name)
+        for file in path.resolve().iterdir():
+            if not file.name.endswith(".lock"):
+                os.symlink(file, self.path / file.name)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+def _damaged(path: Path, error: BaseException) -> KnowledgeBaseDamaged:
+    return KnowledgeBaseDamaged(
+        f"The search index cannot be read: {error}",
+        where=str(path),
+        fix="Rebuild it from the stored documents: specrag compact",
+    )

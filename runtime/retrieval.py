@@ -1,0 +1,121 @@
+"""A question -> the k windows that most likely hold its answer.
+
+Two levels: BM25 over passages, with the index; then the windows of the best passages are scored by
+the question's terms in them, with the index's term statistics. Near-duplicates are removed before
+anything downstream sees them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.documents import RetrievedWindow, Window
+from runtime.index import PassageHit
+from runtime.knowledge_base import KnowledgeBase
+
+_K1 = 1.2
+_B = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalOptions:
+    """
+    Attributes:
+        passages: how many of the best passages are looked into, as a multiple of k.
+        passage_weight: what the passage's score counts for beside the window's own.
+        duplicate_share: a window is left out when this share of its word triples (of those of
+            either window together) is in a better one.
+        exclude_flagged: keep documents with flags out.
+    """
+
+    passages: float = 2.0
+    passage_weight: float = 1.0
+    duplicate_share: float = 0.8
+    exclude_flagged: bool = False
+
+
+def retrieve(
+    kb: KnowledgeBase, question: str, k: int = 10, options: RetrievalOptions | None = None
+) -> list[RetrievedWindow]:
+    """The best `k` windows, best first; empty when no word of the question occurs anywhere.
+
+    The same knowledge base and question give the same windows in the same order, always.
+
+    Raises:
+        StaleWindows: the windows were cut for another tokenizer.
+    """
+    options = options or RetrievalOptions()
+    kb.refresh()
+    limit = math.ceil(options.passages * k)
+    hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
+    windows = kb.windows([hit.passage_id for hit in hits])
+    if not windows:
+        return []
+    counts = [Counter(kb.analyzer.terms(window.text)) for window in windows]
+    scores = _score(kb, question, hits, windows, counts, options)
+    order = sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
+    return _best_distinct(windows, scores, order, k, options.duplicate_share)
+
+
+def _score(
+    kb: KnowledgeBase,
+    question: str,
+    hits: Sequence[PassageHit],
+    windows: Sequence[Window],
+    counts: Sequence[Counter[str]],
+    options: RetrievalOptions,
+) -> list[float]:
+    """BM25 of each window among the retrieved ones, plus its passage's score."""
+    passages = kb.index.passages
+    rarity = {}
+    for term in dict.fromkeys(kb.analyzer.terms(question)):
+        frequency = kb.index.document_frequency(term)
+        rarity[term] = math.log1p((passages - frequency + 0.5) / (frequency + 0.5))
+    lengths = [count.total() for count in counts]
+    mean = sum(lengths) / len(lengths) or 1.0
+    of_passage = {hit.passage_id: hit.score for hit in hits}
+    scores = []
+    for window, count, length in zip(windows, counts, lengths, strict=True):
+        norm = _K1 * (1 - _B + _B * length / mean)
+        own = sum(
+            weight * count[term] * (_K1 + 1) / (count[term] + norm)
+            for term, weight in rarity.items()
+            if count[term]
+        )
+        scores.append(own + options.passage_weight * of_passage[window.passage_id])
+    return scores
+
+
+def _best_distinct(
+    windows: Sequence[Window],
+    scores: Sequence[float],
+    order: Sequence[int],
+    k: int,
+    duplicate_share: float,
+) -> list[RetrievedWindow]:
+    """The first `k` of `order` without those that nearly repeat a better one."""
+    chosen: list[RetrievedWindow] = []
+    shingles: list[frozenset[tuple[str, ...]]] = []
+    for i in order:
+        if len(chosen) == k:
+            break
+        own = _shingles(windows[i].text)
+        if any(_jaccard(own, other) >= duplicate_share for other in shingles):
+            continue
+        shingles.append(own)
+        chosen.append(RetrievedWindow(windows[i], scores[i], len(chosen)))
+    return chosen
+
+
+def _shingles(text: str) -> frozenset[tuple[str, ...]]:
+    """The word triples of `text`; of characters where words are not spaced."""
+    words = text.casefold().split()
+    units = words if len(words) > 3 else list("".join(words))
+    return frozenset(zip(units, units[1:], units[2:], strict=False)) or frozenset([tuple(units)])
+
+
+def _jaccard(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> float:
+    return len(one & other) / len(one | other)

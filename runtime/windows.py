@@ -1,0 +1,233 @@
+"""A passage -> token windows of bounded length that end, where they can, at the end of a sentence.
+
+Windows are tokenised with the drafter's tokenizer when a document is added. Tokens carry offsets
+in code points of the window's own text, and the windows of a passage cover it without a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from runtime.documents import Span
+from runtime.encoding import TokenizedText
+from runtime.errors import BundleDamaged
+from runtime.sentences import sentence_spans
+
+# Raised whenever the same tokenizer and options would cut other windows: stored ones are then stale.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """Sizes in tokens, special tokens not counted.
+
+    Attributes:
+        length: the most tokens of a window. With a question and the special tokens, the default
+            makes about 128, the length that the default models read best.
+        overlap: the most tokens that a window repeats from the one before.
+    """
+
+    length: int = 104
+    overlap: int = 32
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < self.length:
+            raise ValueError(f"overlap {self.overlap} must be in [0, {self.length})")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowSlice:
+    """A window of a passage.
+
+    Attributes:
+        span: its place in the passage's text.
+        token_ids: int32 (n,).
+        offsets: int32 (n, 2), code points of the window's own text.
+    """
+
+    span: Span
+    token_ids: NDArray[np.int32] = field(repr=False)
+    offsets: NDArray[np.int32] = field(repr=False)
+
+
+class WindowTokenizer:
+    """A tokenizer as windows need it: no special tokens, no truncation, no padding.
+
+    Text that spells a special token ("[SEP]") is tokenised as the ordinary text it is.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, options: WindowOptions | None = None, *, identity: str = ""
+    ) -> None:
+        """
+        Args:
+            identity: what tells this tokenizer from others, such as its file's sha256; by default
+                a digest of the tokenizer's own JSON. The tokenizer is changed in place.
+        """
+        self.options = options or WindowOptions()
+        self._tokenizer = tokenizer
+        self._identity = identity or hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+
+    @classmethod
+    def from_file(cls, path: Path, options: WindowOptions | None = None) -> WindowTokenizer:
+        """Read a `tokenizers` JSON file.
+
+        Raises:
+            BundleDamaged: it cannot be read as one.
+        """
+        try:
+            raw = path.read_bytes()
+            tokenizer = Tokenizer.from_buffer(raw)
+        except Exception as error:  # the library raises bare Exception
+            raise BundleDamaged(
+                f"The tokenizer cannot be read: {error}",
+                where=str(path),
+                fix="Copy the bundle again from where it came from",
+            ) from error
+        return cls(tokenizer, options, identity=hashlib.sha256(raw).hexdigest())
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for tokenizers and options that cut the same windows."""
+        options = f"{VERSION}:{self.options.length}:{self.options.overlap}"
+        return hashlib.sha256(f"{self._identity}:{options}".encode()).hexdigest()
+
+    def encode(self, text: str) -> TokenizedText:
+        """The tokens of `text`: ids int32 (n,), offsets int32 (n, 2) in code points."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[TokenizedText]:
+        return [
+            TokenizedText(
+                np.array(encoding.ids, dtype=np.int32),
+                np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2),
+            )
+            for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ]
+
+
+def cut_windows(text: str, tokens: TokenizedText, options: WindowOptions) -> list[WindowSlice]:
+    """The windows of a passage with the text `text` and the tokens `tokens`.
+
+    Every token is in at least one window, no window has more than `options.length` tokens, and the
+    windows' spans begin at 0, touch or overlap, and end at `len(text)`. A text without tokens
+    (white space, control characters) has no windows.
+    """
+    count = len(tokens.ids)
+    if count == 0:
+        return []
+    cuts = [(0, count)] if count <= options.length else _cuts(text, tokens, options)
+    # Offsets need not ascend (normalisers may reorder marks), hence the running extremes.
+    first = np.minimum.accumulate(tokens.offsets[::-1, 0])[::-1]
+    last = np.maximum.accumulate(tokens.offsets[:, 1])
+    windows = []
+    for begin, end in cuts:
+        start = 0 if begin == 0 else int(first[begin])
+        stop = len(text) if end == count else max(int(last[end - 1]), int(first[end]))
+        windows.append(
+            WindowSlice(Span(start, stop), tokens.ids[begin:end], tokens.offsets[begin:end] - start)
+        )
+    return windows
+
+
+def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tuple[int, int]]:
+    """Token ranges `[begin, end)` of the windows."""
+    starts = tokens.offsets[:, 0]
+    count = len(starts)
+    sentences = np.searchsorted(starts, [s.start for s in sentence_spans(text)]).tolist()
+    words = _word_starts(text, starts)
+    cuts: list[tuple[int, int]] = []
+    begin = 0
+    while begin + options.length < count:
+        limit = begin + options.length
+        end = _latest(sentences, begin + options.length // 2, limit)
+        if end is None:
+            end = _latest(words, begin + options.length * 3 // 4, limit) or limit
+        cuts.append((begin, end))
+        # The next window repeats whole sentences where they fit, else words, and always moves on.
+        earliest = max(end - options.overlap, begin + 1)
+        following = _earliest(sentences, earliest, end - 1)
+        if following is None:
+            following = _earliest(words, earliest, end)
+        begin = end if following is None else following
+    cuts.append((begin, count))
+    return cuts
+
+
+def _word_starts(text: str, starts: NDArray[np.int32]) -> list[int]:
+    """Indices of the tokens that follow white space."""
+    return [
+        index
+        for index, start in enumerate(starts.tolist())
+        if start > 0 and (text[start - 1].isspace() or text[start].isspace())
+    ]
+
+
+def _latest(sorted_indices: list[int], low: int, high: int) -> int | None:
+    """The greatest index in `[low, high]`."""
+    position = bisect_right(sorted_indices, high)
+    found = sorted_indices[position - 1] if position else -1
+    return found if found >= low else None
+
+
+def _earliest(sorted_indices: list[int], low: int, high: int) -> int | None:
+    """The least index in `[low, high]`."""
+    position = bisect_left(sorted_indices, low)
+    found = sorted_indices[position] if position < len(sorted_indices) else high + 1
+    return found if found <= high else None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTokens:
+    """Token ids and offsets as they are stored, little-endian.
+
+    `ids` is uint16 where all ids fit, else uint32. `offsets` is all starts as uint16, then all
+    lengths as uint8; or both as uint32 where one does not fit. The widths follow from `count`.
+    """
+
+    count: int
+    ids: bytes
+    offsets: bytes
+
+
+def pack(window: WindowSlice) -> PackedTokens:
+    ids, offsets = window.token_ids, window.offsets
+    starts, lengths = offsets[:, 0], offsets[:, 1] - offsets[:, 0]
+    is_narrow = bool(len(ids)) and starts.max() < 1 << 16 and lengths.max() < 1 << 8
+    start_type, length_type = ("<u2", "<u1") if is_narrow else ("<u4", "<u4")
+    id_type = "<u2" if len(ids) and ids.max() < 1 << 16 else "<u4"
+    return PackedTokens(
+        count=len(ids),
+        ids=ids.astype(id_type).tobytes(),
+        offsets=starts.astype(start_type).tobytes() + lengths.astype(length_type).tobytes(),
+    )
+
+
+def unpack(packed: PackedTokens) -> TokenizedText:
+    """The tokens of a window, offsets in code points of its text.
+
+    Raises:
+        ValueError: the lengths of the stored bytes do not agree.
+    """
+    count = packed.count
+    id_type = "<u2" if len(packed.ids) == 2 * count else "<u4"
+    is_narrow = len(packed.offsets) == 3 * count
+    start_type, length_type = ("<u2", "<u1") if is_narrow else ("<u4", "<u4")
+    ids = np.frombuffer(packed.ids, id_type).astype(np.int32)
+    split = count * np.dtype(start_type).itemsize
+    starts = np.frombuffer(packed.offsets[:split], start_type).astype(np.int32)
+    lengths = np.frombuffer(packed.offsets[split:], length_type).astype(np.int32)
+    if not len(ids) == len(starts) == len(lengths) == count:
+        raise ValueError(f"a window of {count} tokens is stored with other lengths")
+    return TokenizedText(ids, np.stack([starts, starts + lengths], axis=1))
