@@ -1,0 +1,309 @@
+"""A PyTorch question-answering model -> ONNX graphs: exported, fused, and edited without loss.
+
+The exporter is optimum's, the fusions are ONNX Runtime's. Ours is only what they lack: word
+embeddings in INT8 with one scale a row, and two graphs (FP16 for GPUs, FP32 for CPUs) over one
+FP16 weight file.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 18
+OUTPUTS = ("start_logits", "end_logits")
+FUSED_OPERATORS = (
+    "Attention",
+    "MultiHeadAttention",
+    "EmbedLayerNormalization",
+    "SkipLayerNormalization",
+    "LayerNormalization",
+    "BiasGelu",
+    "FastGelu",
+    "Gelu",
+)
+# Models of this kind keep their attention as it is: relative positions are not in the fused op.
+UNFUSED_ATTENTION = ("deberta-v2", "mpnet")
+EMBEDDING_ROWS = 1000  # tables with fewer rows (positions, types) are too small to quantise
+EXTERNAL_FROM = 1024  # bytes; smaller tensors stay inside the graph file
+_ALIGNMENT = 4096  # bytes; external tensors begin on a page, so that they can be memory-mapped
+
+
+def export_float(model: Any, folder: Path) -> Path:
+    """Export a PyTorch model to `folder/model.onnx`, FP32, batch and sequence free.
+
+    Args:
+        model: a transformers `...ForQuestionAnswering` in FP32.
+    """
+    from optimum.exporters.onnx import onnx_export_from_model
+
+    with quiet():
+        onnx_export_from_model(
+            model,
+            output=folder,
+            task="question-answering",
+            opset=OPSET,
+            do_validation=False,
+        )
+    return folder / "model.onnx"
+
+
+def fuse(path: Path, model_type: str, heads: int, hidden: int, *, embeddings: bool) -> Any:
+    """Apply ONNX Runtime's transformer fusions to the FP32 graph at `path`.
+
+    Args:
+        model_type: the Hugging Face family, such as "bert".
+        embeddings: fuse the embedding layer too; a drafter keeps it apart, to quantise its table.
+
+    Returns:
+        An `onnx.ModelProto` with the weights in memory.
+    """
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    options = FusionOptions("bert")
+    options.enable_embed_layer_norm = embeddings
+    options.enable_attention = model_type not in UNFUSED_ATTENTION
+    options.use_raw_attention_mask(True)  # lengths alone would misread padding on the left
+    with quiet():
+        optimised = optimize_model(
+            str(path),
+            "bert",
+            num_heads=heads,
+            hidden_size=hidden,
+            optimization_options=options,
+            opt_level=1,
+        )
+    return optimised.model
+
+
+def node_counts(model: onnx.ModelProto) -> dict[str, int]:
+    """How many nodes of each type, most frequent first."""
+    return dict(Counter(node.op_type for node in model.graph.node).most_common())
+
+
+def fused_patterns(model: onnx.ModelProto) -> dict[str, int]:
+    """How many of each fused operator."""
+    counts = node_counts(model)
+    counts["Attention"] = counts.get("Attention", 0) + counts.get("QAttention", 0)
+    return {name: counts[name] for name in FUSED_OPERATORS if counts.get(name)}
+
+
+def weight_bytes(model: onnx.ModelProto) -> dict[str, int]:
+    """Bytes of weights held in each element type, largest first."""
+    totals: Counter[str] = Counter()
+    for tensor in model.graph.initializer:
+        name = TensorProto.DataType.Name(tensor.data_type).lower()
+        totals[name] += numpy_helper.to_array(tensor).nbytes
+    return dict(totals.most_common())
+
+
+def head_nodes(model: onnx.ModelProto) -> list[str]:
+    """The names of the matrix products nearest to the outputs: the question-answering head."""
+    producers = {name: node for node in model.graph.node for name in node.output}
+    found: list[str] = []
+    pending = [output.name for output in model.graph.output]
+    seen: set[str] = set()
+    while pending:
+        node = producers.get(pending.pop())
+        if node is None or node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.op_type in ("MatMul", "Gemm"):
+            found.append(node.name)
+        else:
+            pending.extend(node.input)
+    return found
+
+
+def name_nodes(model: onnx.ModelProto) -> None:
+    """Give every node a name of its own; the quantiser and the block lists go by names."""
+    taken: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        if not node.name or node.name in taken:
+            node.name = f"{node.op_type}_{index}"
+        taken.add(node.name)
+
+
+def load_int8_embeddings(model: onnx.ModelProto) -> int:
+    """Replace the large FP32 embedding tables by INT8 rows, each with its own scale.
+
+    `Gather(table, ids)` becomes `Cast(Gather(rows, ids)) * Gather(scales, ids)`: standard
+    operators only, and an error of at most 1/254 of the row's largest weight.
+
+    Returns:
+        How many tables were replaced.
+    """
+    tables = {tensor.name: tensor for tensor in model.graph.initializer}
+    replaced: dict[str, tuple[str, str]] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        table = tables.get(node.input[0]) if node.op_type == "Gather" else None
+        if table is None or not _is_embedding(table):
+            nodes.append(node)
+            continue
+        if table.name not in replaced:
+            replaced[table.name] = _quantise_rows(model, table)
+        nodes.extend(_gather_rows(node, *replaced[table.name]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    _drop_unused(model)
+    return len(replaced)
+
+
+def quantise_rows(
+    table: NDArray[np.float32],
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """INT8 rows (n, width) and their scales (n, 1), so that rows * scales is close to `table`."""
+    peak = np.abs(table).max(axis=1, keepdims=True)
+    scales = np.where(peak > 0, peak / 127.0, 1.0).astype(np.float32)
+    return np.rint(table / scales).clip(-127, 127).astype(np.int8), scales
+
+
+def _is_embedding(tensor: onnx.TensorProto) -> bool:
+    return (
+        tensor.data_type == TensorProto.FLOAT
+        and len(tensor.dims) == 2
+        and tensor.dims[0] >= EMBEDDING_ROWS
+    )
+
+
+def _quantise_rows(model: onnx.ModelProto, table: onnx.TensorProto) -> tuple[str, str]:
+    rows, scales = quantise_rows(numpy_helper.to_array(table))
+    names = (f"{table.name}_int8", f"{table.name}_scales")
+    model.graph.initializer.append(numpy_helper.from_array(rows, names[0]))
+    model.graph.initializer.append(numpy_helper.from_array(scales, names[1]))
+    return names
+
+
+def _gather_rows(node: onnx.NodeProto, rows: str, scales: str) -> list[onnx.NodeProto]:
+    ids, output = node.input[1], node.output[0]
+    picked, as_float, scale = (f"{output}_{part}" for part in ("int8", "float", "scale"))
+    return [
+        helper.make_node("Gather", [rows, ids], [picked], f"{node.name}_int8", axis=0),
+        helper.make_node("Cast", [picked], [as_float], f"{node.name}_cast", to=TensorProto.FLOAT),
+        helper.make_node("Gather", [scales, ids], [scale], f"{node.name}_scale", axis=0),
+        helper.make_node("Mul", [as_float, scale], [output], f"{node.name}_mul"),
+    ]
+
+
+def _drop_unused(model: onnx.ModelProto) -> None:
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {output.name for output in model.graph.output}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+
+
+def freeze_shapes(model: onnx.ModelProto, batch: int, length: int) -> onnx.ModelProto:
+    """A copy of the graph with `batch` x `length` written into inputs and outputs."""
+    frozen = onnx.ModelProto()
+    frozen.CopyFrom(model)
+    for value in (*frozen.graph.input, *frozen.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        for dim, size in zip(dims, (batch, length), strict=True):
+            dim.ClearField("dim_param")
+            dim.dim_value = size
+    del frozen.graph.value_info[:]
+    return frozen
+
+
+class WeightFile:
+    """Tensors appended to one external data file that several graphs point into."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[tuple[str, int], tuple[int, int]] = {}
+        path.write_bytes(b"")
+
+    def move(self, tensor: onnx.TensorProto) -> None:
+        """Move the tensor's bytes into the file, once for each name and element type."""
+        key = (tensor.name, tensor.data_type)
+        if key not in self._places:
+            self._places[key] = self._append(numpy_helper.to_array(tensor))
+        offset, length = self._places[key]
+        tensor.ClearField("raw_data")
+        for values in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+            tensor.ClearField(values)
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.EXTERNAL
+        facts = {"location": self.path.name, "offset": str(offset), "length": str(length)}
+        for name, value in facts.items():
+            tensor.external_data.add(key=name, value=value)
+
+    def _append(self, values: NDArray[Any]) -> tuple[int, int]:
+        with self.path.open("ab") as stream:
+            end = stream.tell()
+            stream.write(b"\0" * (-end % _ALIGNMENT if values.nbytes >= _ALIGNMENT else -end % 64))
+            offset = stream.tell()
+            stream.write(np.ascontiguousarray(values).tobytes())
+        return offset, values.nbytes
+
+
+def save(model: onnx.ModelProto, path: Path, weights: WeightFile | None = None) -> None:
+    """Write a graph; with `weights`, its larger tensors go to that file beside it."""
+    if weights is not None:
+        for tensor in model.graph.initializer:
+            if numpy_helper.to_array(tensor).nbytes >= EXTERNAL_FROM:
+                weights.move(tensor)
+    path.write_bytes(model.SerializeToString())
+
+
+def widen_half_weights(model: onnx.ModelProto, halves: set[str]) -> onnx.ModelProto:
+    """An FP32 graph whose weights named in `halves` are FP16, each behind a Cast to FP32.
+
+    ONNX Runtime folds such a Cast of a constant when it loads the graph, so running costs nothing.
+    The model passed in is changed and returned.
+    """
+    casts: list[onnx.NodeProto] = []
+    for tensor in model.graph.initializer:
+        if tensor.name not in halves:
+            continue
+        name = tensor.name
+        tensor.CopyFrom(numpy_helper.from_array(to_half(numpy_helper.to_array(tensor)), name))
+        casts.append(
+            helper.make_node(
+                "Cast", [name], [f"{name}_fp32"], f"widen_{name}", to=TensorProto.FLOAT
+            )
+        )
+    renamed = {cast.input[0]: cast.output[0] for cast in casts}
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            if name in renamed:
+                node.input[index] = renamed[name]
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Rounded to FP16; what would overflow becomes the largest finite FP16 number."""
+    limit = np.finfo(np.float16).max
+    return np.clip(values, -limit, limit).astype(np.float16)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back the warnings and notes of the exporters; errors still come through."""
+    loggers = [logging.getLogger(name) for name in ("optimum", "transformers", "onnxruntime", "")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
