@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import shutil
 import sqlite3
 import threading
@@ -29,7 +30,6 @@ from runtime.documents import (
     Document,
     Flag,
     Heading,
-    Page,
     ParsedDocument,
     Span,
     Window,
@@ -341,7 +341,7 @@ class KnowledgeBase:
                 at,
             ):
                 flags.setdefault(number, []).append(Flag(kind, detail))
-        return [Document(*row, flags=tuple(flags.get(row[0], ()))) for row in rows]
+        return [Document(*row, tuple(flags.get(row[0], ()))) for row in rows]
 
     def text(self, document_id: int) -> str:
         """The stored text of a document, to which all its spans refer."""
@@ -476,6 +476,18 @@ class KnowledgeBase:
                     return kept[:limit]
                 wanted *= 4
 
+    def rarity(self, question: str) -> dict[str, float]:
+        """The question's terms with BM25's inverse document frequency over passages."""
+        with self._mutex:
+            passages = self.index.passages
+            frequencies = {
+                term: self.index.document_frequency(term)
+                for term in dict.fromkeys(self._analyzer.terms(question))
+            }
+        return {
+            term: math.log1p((passages - n + 0.5) / (n + 0.5)) for term, n in frequencies.items()
+        }
+
     def _unflagged(self, hits: list[PassageHit]) -> list[PassageHit]:
         flagged: set[int] = set()
         with self._reading() as connection:
@@ -496,7 +508,8 @@ class KnowledgeBase:
         fingerprint = self._needed_tokenizer().fingerprint
         with self._reading() as connection:
             row = connection.execute(
-                f"SELECT 1 FROM documents WHERE tokenizer != :tokenizer AND {_VISIBLE} LIMIT 1",
+                "SELECT 1 FROM documents WHERE (tokenizer < :tokenizer OR tokenizer > :tokenizer) "
+                f"AND {_VISIBLE} LIMIT 1",  # two ranges, so that the index on it is used
                 {"tokenizer": fingerprint, "at": self.index.sequence},
             ).fetchone()
         return row is not None

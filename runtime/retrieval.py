@@ -8,7 +8,6 @@ anything downstream sees them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,8 +53,7 @@ def retrieve(
     windows = kb.windows([hit.passage_id for hit in hits])
     if not windows:
         return []
-    counts = [Counter(kb.analyzer.terms(window.text)) for window in windows]
-    scores = _score(kb, question, hits, windows, counts, options)
+    scores = _score(kb, question, hits, windows, options)
     order = sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
     return _best_distinct(windows, scores, order, k, options.duplicate_share)
 
@@ -65,26 +63,17 @@ def _score(
     question: str,
     hits: Sequence[PassageHit],
     windows: Sequence[Window],
-    counts: Sequence[Counter[str]],
     options: RetrievalOptions,
 ) -> list[float]:
-    """BM25 of each window among the retrieved ones, plus its passage's score."""
-    passages = kb.index.passages
-    rarity = {}
-    for term in dict.fromkeys(kb.analyzer.terms(question)):
-        frequency = kb.index.document_frequency(term)
-        rarity[term] = math.log1p((passages - frequency + 0.5) / (frequency + 0.5))
-    lengths = [count.total() for count in counts]
-    mean = sum(lengths) / len(lengths) or 1.0
+    """BM25 of each window among the retrieved ones (lengths in tokens), plus its passage's."""
+    rarity = kb.rarity(question)
+    counts = kb.analyzer.occurrences([window.text for window in windows], frozenset(rarity))
+    mean = sum(map(len, windows)) / len(windows)
     of_passage = {hit.passage_id: hit.score for hit in hits}
     scores = []
-    for window, count, length in zip(windows, counts, lengths, strict=True):
-        norm = _K1 * (1 - _B + _B * length / mean)
-        own = sum(
-            weight * count[term] * (_K1 + 1) / (count[term] + norm)
-            for term, weight in rarity.items()
-            if count[term]
-        )
+    for window, count in zip(windows, counts, strict=True):
+        norm = _K1 * (1 - _B + _B * len(window) / mean)
+        own = sum(rarity[term] * n * (_K1 + 1) / (n + norm) for term, n in count.items())
         scores.append(own + options.passage_weight * of_passage[window.passage_id])
     return scores
 

@@ -59,6 +59,7 @@ CREATE TABLE documents (
     died INTEGER
 );
 CREATE INDEX documents_by_source ON documents (source);
+CREATE INDEX documents_by_tokenizer ON documents (tokenizer);
 CREATE INDEX documents_by_birth ON documents (born);
 CREATE INDEX documents_by_death ON documents (died) WHERE died IS NOT NULL;
 CREATE TABLE passages (
@@ -237,17 +238,16 @@ def open_database(folder: Path, *, writable: bool) -> sqlite3.Connection:
 
 
 def _connect(path: Path, writable: bool) -> sqlite3.Connection:
-    address = path.resolve().as_uri()
     if writable:
-        return _configured(sqlite3.connect(f"{address}?mode=rw", **_OPTIONS))
-    connection = _configured(sqlite3.connect(f"{address}?mode=ro", **_OPTIONS))
+        return _open(path, "mode=rw")
+    connection = _open(path, "mode=ro")
     try:
         connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
         return connection
     except sqlite3.OperationalError:
         connection.close()
         log = path.with_name(f"{path.name}-wal")
-        if os.access(path.parent, os.W_OK) and not _is_read_only(path.parent):
+        if not is_read_only(path.parent):
             raise
         if log.exists() and log.stat().st_size > 0:
             raise KnowledgeBaseNotWritable(
@@ -256,18 +256,17 @@ def _connect(path: Path, writable: bool) -> sqlite3.Connection:
                 fix="Open it once where it can be written, or copy the folder to such a place",
             ) from None
     # Read-only medium, cleanly closed: nobody can write, so no lock and no log are needed.
-    return _configured(sqlite3.connect(f"{address}?mode=ro&immutable=1", **_OPTIONS))
+    return _open(path, "mode=ro&immutable=1")
 
 
-_OPTIONS = {
-    "uri": True,
-    "isolation_level": None,
-    "timeout": BUSY_TIMEOUT_S,
-    "check_same_thread": False,
-}
-
-
-def _configured(connection: sqlite3.Connection) -> sqlite3.Connection:
+def _open(path: Path, parameters: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?{parameters}",
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_TIMEOUT_S,
+        check_same_thread=False,
+    )
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
@@ -350,11 +349,7 @@ def not_writable(folder: Path, error: BaseException) -> KnowledgeBaseNotWritable
 
 def is_read_only(folder: Path) -> bool:
     """Whether nothing can be created in `folder`, whatever its permission bits say."""
-    return not os.access(folder, os.W_OK) or _is_read_only(folder)
-
-
-def _is_read_only(folder: Path) -> bool:
-    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    return not os.access(folder, os.W_OK) or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def _sync(path: Path) -> None:

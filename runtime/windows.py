@@ -21,7 +21,7 @@ from runtime.encoding import TokenizedText
 from runtime.errors import BundleDamaged
 from runtime.sentences import sentence_spans
 
-# Raised whenever the same tokenizer and options would cut other windows: stored ones are then stale.
+# Raised whenever the same tokenizer and options would cut other windows: stored ones turn stale.
 VERSION = 1
 
 
@@ -224,10 +224,14 @@ def unpack(packed: PackedTokens) -> TokenizedText:
     id_type = "<u2" if len(packed.ids) == 2 * count else "<u4"
     is_narrow = len(packed.offsets) == 3 * count
     start_type, length_type = ("<u2", "<u1") if is_narrow else ("<u4", "<u4")
-    ids = np.frombuffer(packed.ids, id_type).astype(np.int32)
     split = count * np.dtype(start_type).itemsize
-    starts = np.frombuffer(packed.offsets[:split], start_type).astype(np.int32)
-    lengths = np.frombuffer(packed.offsets[split:], length_type).astype(np.int32)
+    ids = np.frombuffer(packed.ids, id_type)
+    starts = np.frombuffer(packed.offsets[:split], start_type)
+    lengths = np.frombuffer(packed.offsets[split:], length_type)
     if not len(ids) == len(starts) == len(lengths) == count:
         raise ValueError(f"a window of {count} tokens is stored with other lengths")
-    return TokenizedText(ids, np.stack([starts, starts + lengths], axis=1))
+    offsets = np.empty((count, 2), np.int32)
+    offsets[:, 0] = starts
+    offsets[:, 1] = starts
+    offsets[:, 1] += lengths.astype(np.int32)
+    return TokenizedText(ids.astype(np.int32), offsets)
