@@ -1,0 +1,199 @@
+"""Blocks of one file -> a `ParsedDocument`: clean text with the places of its structure.
+
+A format's reader says what follows what; this module cleans each block, drops empty ones, and
+records the offsets of paragraphs, headings and pages while it appends, so that every offset is of
+the text as it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Literal
+
+from runtime.cleaning import clean_block, clean_code, smuggled_text, strip_markup
+from runtime.documents import Flag, Heading, Page, ParsedDocument
+from runtime.safety import HIDDEN, text_flags
+
+BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
+_TITLE_LENGTH = 200  # characters kept of a title
+
+
+@dataclass(slots=True)
+class Block:
+    """A piece of a document.
+
+    Attributes:
+        text: as the file has it; cleaned here.
+        level: of a heading, 1 = top.
+        page: the file's page it begins on, from 1; None where it is not known.
+        continues: the text goes on from the block before it (a paragraph across two pages); `glue`
+            stands between the two.
+    """
+
+    kind: BlockKind
+    text: str
+    level: int = 0
+    page: int | None = None
+    continues: bool = False
+    glue: str = " "
+
+
+@dataclass(slots=True)
+class RawDocument:
+    """What a format's reader found in one file, before cleaning.
+
+    Attributes:
+        member: its place inside an archive or e-mail, empty for the file itself.
+        hidden: texts that people do not see, left out of `blocks`, each with the reason.
+        markup: whether leftover HTML tags and entities may be removed from its blocks.
+    """
+
+    media_type: str
+    blocks: list[Block]
+    title: str = ""
+    member: str = ""
+    hidden: list[tuple[str, str]] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    markup: bool = False
+
+
+def assemble(raw: RawDocument, source: str) -> ParsedDocument:
+    """Clean and join the blocks. Rows and items of a list follow each other on the next line."""
+    parts: list[str] = []
+    breaks: list[int] = []
+    pages: list[Page] = []
+    headings: list[Heading] = []
+    smuggled: list[str] = []
+    offset = 0
+    before: BlockKind | None = None
+    for block in raw.blocks:
+        if hidden := smuggled_text(block.text):
+            smuggled.append(hidden)
+        text = _clean(block, raw.markup)
+        if not text:
+            continue
+        separator = _separator(before, block)
+        offset += len(separator)
+        if not (block.continues and before):
+            breaks.append(offset)
+        if block.page is not None and (not pages or pages[-1].number != block.page):
+            pages.append(Page(offset, block.page))
+        if block.kind == "heading":
+            headings.append(Heading(offset, max(1, block.level), text))
+        parts += (separator, text)
+        offset += len(text)
+        before = block.kind
+    stored = "".join(parts)
+    hidden_flags = [
+        Flag(HIDDEN, f"{why}: {_excerpt(text)}") for why, text in _merged(raw.hidden)
+    ] + [Flag(HIDDEN, f"invisible Unicode characters: {_excerpt(text)}") for text in smuggled]
+    found = text_flags(stored, breaks, [text for _, text in raw.hidden] + smuggled)
+    return ParsedDocument(
+        source=source,
+        title=_title(raw, headings, source),
+        media_type=raw.media_type,
+        text=stored,
+        breaks=tuple(breaks),
+        pages=tuple(pages),
+        headings=tuple(headings),
+        flags=tuple(dict.fromkeys([*raw.flags, *hidden_flags, *found])),
+    )
+
+
+def table_blocks(
+    rows: Sequence[Sequence[str]], *, header: Sequence[str] | None, page: int | None = None
+) -> list[Block]:
+    """A table as one line per row: `Header: value; Header: value`.
+
+    Args:
+        rows: cells, without the header row; empty cells are left out of the line.
+        header: names of the columns. Where there are none, a table of two columns reads
+            `first: second` and others `first; second; third`.
+    """
+    return [
+        Block("row", line, page=page) for row in rows if (line := _row_line(_cells(row), header))
+    ]
+
+
+def split_header(rows: Sequence[Sequence[str]]) -> tuple[list[str] | None, list[Sequence[str]]]:
+    """Take the first row as header where it can only be one.
+
+    It names columns when all its cells are filled, different, not numbers, and some column below
+    holds numbers, or the table has at least three columns.
+    """
+    if len(rows) < 2:
+        return None, list(rows)
+    first = _cells(rows[0])
+    width = max(len(row) for row in rows)
+    named = len(first) == width and len(set(first)) == width and not any(map(_numeric, first))
+    if not named or not all(first):
+        return None, list(rows)
+    body_has_numbers = any(_numeric(cell) for row in rows[1:] for cell in _cells(row))
+    if width >= 3 or (body_has_numbers and width == 2):
+        return first, list(rows[1:])
+    return None, list(rows)
+
+
+def _cells(row: Sequence[str]) -> list[str]:
+    return [" ".join(clean_block(cell).split()) for cell in row]
+
+
+def _numeric(cell: str) -> bool:
+    letters = sum(character.isalpha() for character in cell)
+    digits = sum(character.isdigit() for character in cell)
+    return digits > letters
+
+
+def _row_line(cells: Sequence[str], header: Sequence[str] | None) -> str:
+    if not any(cells):
+        return ""
+    if header is None:
+        if len(cells) == 2 and all(cells):
+            return f"{cells[0].rstrip(':')}: {cells[1]}"
+        return "; ".join(cell for cell in cells if cell)
+    parts = []
+    for index, cell in enumerate(cells):
+        name = header[index].rstrip(":") if index < len(header) else ""
+        if cell:
+            parts.append(f"{name}: {cell}" if name else cell)
+    return "; ".join(parts)
+
+
+def _clean(block: Block, markup: bool) -> str:
+    if block.kind == "code":
+        return clean_code(block.text)
+    text = clean_block(strip_markup(block.text) if markup else block.text)
+    return " ".join(text.split()) if block.kind in ("heading", "row") else text
+
+
+def _separator(before: BlockKind | None, block: Block) -> str:
+    if before is None:
+        return ""
+    if block.continues:
+        return block.glue
+    return "\n" if before == block.kind and block.kind in ("row", "item") else "\n\n"
+
+
+def _title(raw: RawDocument, headings: Sequence[Heading], source: str) -> str:
+    given = " ".join(clean_block(raw.title).split())
+    if not given and headings:
+        given = min(headings, key=lambda heading: (heading.level, heading.start)).title
+    if not given:
+        given = clean_block(PurePath(raw.member or source).stem.replace("_", " "))
+    return given[:_TITLE_LENGTH]
+
+
+def _merged(hidden: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One entry a reason: its texts joined."""
+    merged: dict[str, list[str]] = {}
+    for why, text in hidden:
+        if text.strip():
+            merged.setdefault(why, []).append(text.strip())
+    return [(why, " ".join(texts)) for why, texts in merged.items()]
+
+
+def _excerpt(text: str, length: int = 160) -> str:
+    text = " ".join(clean_block(text).split())
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,375 @@
+"""HTML -> blocks of its main content: navigation, scripts, forms and hidden text stay out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.errors import DamagedDocument
+from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
+from runtime.readers.context import Context
+from runtime.readers.styles import StyleSheet, transparent, why_hidden, whiteness
+from runtime.readers.text import decode
+from runtime.safety import addresses_model
+
+_DROPPED = frozenset(
+    "script style noscript template nav aside iframe object embed svg canvas audio video map button"
+    " select datalist input textarea head meta link math-src progress meter dialog".split()
+)
+_BLOCKS = frozenset(
+    "address article blockquote body center dd details div dl dt fieldset figcaption figure footer"
+    " form h1 h2 h3 h4 h5 h6 header hgroup hr html li main ol p pre section summary table tbody"
+    " td tfoot th thead tr ul caption".split()
+)
+_ROLES = frozenset("navigation banner contentinfo search menu menubar toolbar dialog".split())
+_FURNITURE = re.compile(
+    r"^(?:(?:[\w]+[-_])?(?:nav|navbar|navigation|menu|breadcrumbs?|sidebar|pagination|pager|toc)"
+    r"(?:[-_](?:bar|menu|list|links?|wrapper|container|nav))?|(?:site|page|global)[-_]?(?:header|"
+    r"footer)|footer|masthead|cookie[-_]?(?:banner|notice|consent|bar)?s?|skip[-_]?(?:link|nav)s?|"
+    r"social[-_]?\w*|share[-_]?\w*|advert\w*|ads?|newsletter[-_]?\w*|related[-_]?(?:posts|links)|"
+    r"sphinxsidebar|headerlink|sphinxsidebarwrapper|noprint|navfooter|navheader)$",
+    re.IGNORECASE,
+)
+_READER_ONLY = re.compile(r"^(?:sr-only|visually-?hidden|screen-?reader(?:-text|-only)?)$", re.I)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
+_XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
+_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w.:-]{2,40})[\"']")
+_MOST_CELLS = 200  # columns of a table
+
+
+@dataclass(slots=True)
+class HtmlContent:
+    """Blocks of a page, its title, and the texts on it that people do not see."""
+
+    blocks: list[Block] = field(default_factory=list)
+    title: str = ""
+    hidden: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read(data: bytes, context: Context) -> list[RawDocument]:
+    """The main content of a page."""
+    found = html_blocks(html_text(data, context))
+    return [
+        RawDocument("text/html", found.blocks, title=found.title, hidden=found.hidden, markup=True)
+    ]
+
+
+def html_text(data: bytes, context: Context) -> str:
+    """A page's bytes as text: byte order mark, UTF-8, declared encoding, likeliest one."""
+    if not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass
+        declared = _CHARSET.search(data[:4096]) or _XML_ENCODING.search(data[:200])
+        if declared:
+            try:
+                return data.decode(declared.group(1).decode("ascii"), "replace")
+            except (LookupError, UnicodeDecodeError):
+                pass
+    return decode(data, context)
+
+
+def html_blocks(markup: str, *, fragment: bool = False) -> HtmlContent:
+    """Blocks of a page, or of a fragment (no search for its main content)."""
+    root = _parse(markup)
+    if root is None:
+        return HtmlContent()
+    sheet = StyleSheet()
+    for style in root.iter("style"):
+        sheet.add(style.text or "")
+    title = next(root.iter("title"), None)
+    content = HtmlContent(
+        title="" if title is None else " ".join("".join(title.itertext()).split())
+    )
+    for comment in root.iter(_comment_type()):
+        if comment.text and addresses_model(comment.text):
+            content.hidden.append(("comment", comment.text))
+    total = sum(len(text) for text in root.itertext() if text) or 1
+    start = root if fragment else _main(root, total)
+    _Walker(sheet, content, total, whole_page=not fragment).walk(start)
+    if not content.blocks and start is not root:
+        _Walker(sheet, content, total, whole_page=True).walk(root)
+    return content
+
+
+def _parse(markup: str) -> Any:
+    from lxml import etree, html
+
+    markup = _XML_DECLARATION.sub("", markup.replace("\x00", ""), count=1)
+    # Lone surrogates cannot be handed to the parser.
+    markup = markup.encode("utf-8", "replace").decode("utf-8")
+    if not markup.strip():
+        return None
+    parser = html.HTMLParser(encoding="utf-8", huge_tree=True, remove_pis=True, no_network=True)
+    try:
+        return html.document_fromstring(markup.encode("utf-8"), parser=parser)
+    except (etree.ParserError, etree.XMLSyntaxError) as error:
+        if "empty" in str(error).lower():
+            return None
+        raise DamagedDocument("It is not readable as HTML") from error
+
+
+def _comment_type() -> Any:
+    from lxml import etree
+
+    return etree.Comment
+
+
+def _main(root: Any, total: int) -> Any:
+    """The element that holds the content: a `main` or a single `article` with enough text."""
+    mains = [e for e in root.iter() if e.tag == "main" or e.get("role") == "main"]
+    articles = list(root.iter("article"))
+    for candidates in (mains, articles):
+        if len(candidates) == 1 and _length(candidates[0]) >= 0.2 * total:
+            return candidates[0]
+    body = root.find("body")
+    return root if body is None else body
+
+
+def _length(element: Any) -> int:
+    return sum(len(text) for text in element.itertext() if text)
+
+
+class _Walker:
+    """Collects blocks in document order, without recursion: pages may nest without end."""
+
+    def __init__(
+        self, sheet: StyleSheet, content: HtmlContent, total: int, *, whole_page: bool
+    ) -> None:
+        self._sheet = sheet
+        self._content = content
+        self._total = total
+        self._whole_page = whole_page
+        self._parts: list[str] = []
+        self._kind: BlockKind = "paragraph"
+        self._level = 0
+        self._prefix = ""
+        self._lists: list[list[int]] = []  # for each open list: [next number], 0 for bullets
+        self._items = 0
+        self._pre = 0
+        self._backgrounds: list[bool] = []  # whether a background other than white is behind
+
+    def walk(self, root: Any) -> None:
+        from lxml import etree
+
+        walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
+        skipped: Any = None
+        for event, element in walk:
+            if event == "start":
+                if self._start(element, root):
+                    walk.skip_subtree()
+                    skipped = element
+                continue
+            if event == "end" and element is not skipped:
+                self._end(element)
+            if element is skipped:
+                skipped = None
+            if element is not root:
+                self._add(element.tail)
+        self._flush()
+
+    def _start(self, element: Any, root: Any) -> bool:
+        """Open an element; True to leave out what is inside."""
+        tag = element.tag
+        if tag in _DROPPED or (element is not root and self._is_furniture(element)):
+            return True
+        classes = (element.get("class") or "").split()
+        style = self._sheet.of(tag, classes, element.get("id") or "", element.get("style") or "")
+        behind = bool(self._backgrounds and self._backgrounds[-1])
+        if self._hides(element, style, classes, behind):
+            return True
+        if tag in _BLOCKS:
+            self._flush()
+        if tag == "table" and (rows := _data_table(element)) is not None:
+            self._table(element, rows)
+            return True
+        self._backgrounds.append(behind or _paints(element, style))
+        self._open(tag, element)
+        self._add(element.text)
+        return False
+
+    def _open(self, tag: str, element: Any) -> None:
+        if tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            self._kind, self._level = "heading", int(tag[1])
+        elif tag in ("ul", "ol"):
+            self._lists.append([_number(element.get("start"), 1) if tag == "ol" else 0])
+        elif tag == "li":
+            self._items += 1
+            self._kind = "item"
+            self._prefix = self._marker()
+        elif tag == "dt":
+            self._kind = "item"
+        elif tag == "dd":
+            self._kind = "item"
+        elif tag == "pre":
+            self._pre += 1
+            self._kind = "code"
+        elif tag == "br":
+            self._parts.append("\n")
+        elif tag == "img" and (element.get("alt") or "").strip() and len(element.get("alt")) > 15:
+            self._parts.append(f" {element.get('alt')} ")
+        elif tag in ("td", "th"):
+            self._parts.append(" ")
+
+    def _end(self, element: Any) -> None:
+        tag = element.tag
+        if self._backgrounds:
+            self._backgrounds.pop()
+        if tag in _BLOCKS:
+            self._flush()
+        if tag in ("ul", "ol") and self._lists:
+            self._lists.pop()
+        elif tag == "li":
+            self._items = max(0, self._items - 1)
+        elif tag == "pre":
+            self._pre = max(0, self._pre - 1)
+        self._kind = "code" if self._pre else "item" if self._items else "paragraph"
+
+    def _marker(self) -> str:
+        if not self._lists or not self._lists[-1][0]:
+            return "- "
+        self._lists[-1][0] += 1
+        return f"{self._lists[-1][0] - 1}. "
+
+    def _add(self, text: str | None) -> None:
+        if text:
+            self._parts.append(text if self._pre else re.sub(r"[ \t\r\n\f]+", " ", text))
+
+    def _flush(self) -> None:
+        text = "".join(self._parts)
+        self._parts.clear()
+        if text.strip():
+            if self._kind != "code":
+                text = text.strip()
+            self._content.blocks.append(Block(self._kind, self._prefix + text, self._level))
+            self._prefix = ""
+
+    def _table(self, element: Any, rows: list[list[str]]) -> None:
+        caption = element.find("caption")
+        if caption is not None and (text := _cell_text(caption)):
+            self._content.blocks.append(Block("paragraph", text))
+        header_row = element.find(".//tr")
+        marked = header_row is not None and len(header_row.findall("th")) == len(header_row)
+        if marked and len(rows) > 1:
+            self._content.blocks += table_blocks(rows[1:], header=rows[0])
+        else:
+            header, body = split_header(rows)
+            self._content.blocks += table_blocks(body, header=header)
+
+    def _is_furniture(self, element: Any) -> bool:
+        if not self._whole_page or element.tag in ("body", "main", "article", "html"):
+            return False
+        names = [*(element.get("class") or "").split(), element.get("id") or ""]
+        named = any(_FURNITURE.match(name) for name in names if name)
+        site_edge = element.tag in ("header", "footer") and not _inside_section(element)
+        if site_edge and element.tag == "header" and element.find(".//h1") is not None:
+            site_edge = False
+        role = element.get("role") in _ROLES
+        if not (named or site_edge or role or _mostly_links(element)):
+            return False
+        return _length(element) <= 0.4 * self._total
+
+    def _hides(self, element: Any, style: dict[str, str], classes: list[str], behind: bool) -> bool:
+        why = why_hidden(style) if style else None
+        if why is None and element.get("hidden") is not None:
+            why = "hidden attribute"
+        if why is None and style and not _paints(element, style) and not behind:
+            color = style.get("color", "")
+            if color and (transparent(color) or (whiteness(color) or 0) >= 0.97):
+                why = "white on white"
+        if (
+            why is None
+            and element.tag == "font"
+            and (whiteness(element.get("color") or "") or 0) > 0.97
+        ):
+            why = None if behind else "white on white"
+        reader_only = any(_READER_ONLY.match(name) for name in classes)
+        if why is None and not reader_only:
+            return False
+        text = " ".join("".join(element.itertext()).split())
+        if text and (why is not None and not reader_only or addresses_model(text)):
+            self._content.hidden.append((why or "for screen readers only", text))
+        return True
+
+
+def _paints(element: Any, style: dict[str, str]) -> bool:
+    """Whether an element has a background other than white."""
+    background = style.get("background-color") or style.get("background") or ""
+    background = background or (element.get("bgcolor") or "").lower()
+    if not background or background in ("none", "inherit", "transparent"):
+        return False
+    light = whiteness(background.split()[0] if "(" not in background else background)
+    return light is None or light < 0.9
+
+
+def _inside_section(element: Any) -> bool:
+    return any(parent.tag in ("article", "main", "section") for parent in element.iterancestors())
+
+
+def _mostly_links(element: Any) -> bool:
+    """A list or box of five links or more and hardly anything else, each a few words."""
+    if element.tag not in ("ul", "ol", "div", "p", "table", "dl"):
+        return False
+    links = [link for link in element.iter("a") if link.get("href")]
+    if len(links) < 5:
+        return False
+    linked = sum(len(" ".join("".join(link.itertext()).split())) for link in links)
+    everything = len(" ".join("".join(element.itertext()).split())) or 1
+    return linked >= 0.75 * everything and linked / len(links) < 40
+
+
+def _data_table(table: Any) -> list[list[str]] | None:
+    """The cells of a table of data, spans filled in; None for a table that only lays out."""
+    if table.find(".//table") is not None or table.get("role") == "presentation":
+        return None
+    if any(table.iter("h1", "h2", "ul", "ol", "pre", "form")):
+        return None
+    rows: list[list[str]] = []
+    spans: dict[int, tuple[int, str]] = {}  # column: (rows still to fill, text)
+    for row in table.iter("tr"):
+        rows.append(list(_row_cells(row, spans)))
+    width = max((len(row) for row in rows), default=0)
+    return rows if width >= 2 else None
+
+
+def _row_cells(row: Any, spans: dict[int, tuple[int, str]]) -> Iterator[str]:
+    column = 0
+    for cell in row.iterchildren("td", "th"):
+        while column in spans and column < _MOST_CELLS:
+            yield from _spanned(spans, column)
+            column += 1
+        text = _cell_text(cell)
+        down = min(_number(cell.get("rowspan"), 1), 1000)
+        for extra in range(min(_number(cell.get("colspan"), 1), _MOST_CELLS)):
+            if column >= _MOST_CELLS:
+                return
+            if down > 1:
+                spans[column] = (down - 1, text)
+            yield text if extra == 0 else ""
+            column += 1
+    while column in spans and column < _MOST_CELLS:
+        yield from _spanned(spans, column)
+        column += 1
+
+
+def _spanned(spans: dict[int, tuple[int, str]], column: int) -> Iterator[str]:
+    left, text = spans[column]
+    if left > 1:
+        spans[column] = (left - 1, text)
+    else:
+        del spans[column]
+    yield text
+
+
+def _cell_text(cell: Any) -> str:
+    for line_end in cell.iter("br"):
+        line_end.tail = " " + (line_end.tail or "")
+    parts = (text for text in cell.itertext() if text)
+    return " ".join("".join(parts).split())
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else default

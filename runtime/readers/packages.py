@@ -1,0 +1,91 @@
+"""Office packages and XML from untrusted files: checked and parsed with limits."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from typing import Any
+
+from runtime.errors import DamagedDocument, DocumentTooLarge, EncryptedDocument
+from runtime.readers.context import Context
+
+_MOST_MEMBERS = 20_000
+_DOCTYPE = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+def open_zip(data: bytes, context: Context) -> zipfile.ZipFile:
+    """A ZIP's directory.
+
+    Raises:
+        DamagedDocument: not a ZIP, or truncated.
+        DocumentTooLarge: more members than any honest file has.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError) as error:
+        raise DamagedDocument(
+            "It is truncated or damaged",
+            where=context.source,
+            fix="Copy or export it again from its source.",
+        ) from error
+    if len(archive.infolist()) > _MOST_MEMBERS:
+        raise DocumentTooLarge(f"It holds more than {_MOST_MEMBERS} files", where=context.source)
+    return archive
+
+
+def check_package(data: bytes, context: Context) -> None:
+    """Refuse an Office package or EPUB that would unpack to something unreasonable.
+
+    The sizes in a ZIP's directory may lie; the child's memory limit stands behind this check.
+
+    Raises:
+        EncryptedDocument, DamagedDocument, DocumentTooLarge
+    """
+    if data.startswith(OLE):
+        refuse_ole(data, context)
+    with open_zip(data, context) as archive:
+        for member in archive.infolist():
+            if member.flag_bits & 1:
+                raise encrypted(context)
+            context.unpack(member.compress_size, member.file_size)
+
+
+def refuse_ole(data: bytes, context: Context) -> None:
+    """The compound file that Office writes for a password-protected document, or its old format."""
+    if "EncryptedPackage".encode("utf-16-le") in data:
+        raise encrypted(context)
+    raise DamagedDocument(
+        "It is in Microsoft's old binary format, whatever its name says",
+        where=context.source,
+        fix="Save it as .docx, .xlsx or .pptx and add that.",
+    )
+
+
+def encrypted(context: Context) -> EncryptedDocument:
+    """The error for a file with a password."""
+    return EncryptedDocument(
+        "It is protected by a password",
+        where=context.source,
+        fix="Save a copy without a password and add that.",
+    )
+
+
+def parse_xml(data: bytes) -> Any:
+    """The root of an XML part: no network, no entities, no document type.
+
+    Raises:
+        DamagedDocument: not well-formed, or with a document type (the door of XML bombs).
+    """
+    from lxml import etree
+
+    if _DOCTYPE.search(data[:4096]):
+        raise DamagedDocument("It declares XML entities, which no honest file of this kind does")
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, recover=True
+    )
+    root = etree.fromstring(data, parser)
+    if root is None:
+        raise DamagedDocument("A part of it is not XML")
+    return root

@@ -1,0 +1,318 @@
+"""PDF -> blocks with page numbers: what PDFium sees on a page, minus what people do not see."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from runtime.documents import Flag
+from runtime.errors import DamagedDocument, DocumentTooLarge, EmptyDocument, ScanNotIndexed
+from runtime.readers.blocks import RawDocument
+from runtime.readers.context import Context
+from runtime.readers.packages import encrypted
+from runtime.readers.pdf_layout import Box, PageContent, Word, layout
+from runtime.safety import NOT_INDEXED
+
+_MOST_PAGES = 20_000
+_MOST_CHARACTERS = 400_000  # on one page
+_MOST_OBJECTS = 20_000  # on one page: drawings beyond that are not looked at
+_GARBAGE_TITLE = re.compile(
+    r"(?i)^(?:untitled|microsoft (?:word|powerpoint|excel) - .*|\(?anonymous\)?|.*\.(?:docx?|pptx?|"
+    r"xlsx?|indd|tex|dvi|html?|rtf|odt|qxd))$"
+)
+_SEPARATORS = frozenset((0, 9, 10, 13, 32, 0xA0, 0x2028, 0x2029))
+
+
+def read(data: bytes, context: Context) -> list[RawDocument]:
+    """Text of all pages in reading order.
+
+    Raises:
+        EncryptedDocument: it needs a password other than the empty one.
+        ScanNotIndexed: its pages are pictures and the OCR extra is not installed.
+    """
+    import pypdfium2.raw as pdfium
+
+    with _opened(pdfium, data, context) as document:
+        count = pdfium.FPDF_GetPageCount(document)
+        if count > _MOST_PAGES:
+            raise DocumentTooLarge(f"It has {count} pages", where=context.source)
+        pages = [_page(pdfium, document, index) for index in range(count)]
+        hidden = [entry for page in pages for entry in page.hidden]
+        flags = _read_scans(pdfium, document, pages, context)
+        if not any(page.words for page in pages):
+            raise EmptyDocument("There is no text on its pages", where=context.source)
+        title = _title(pdfium, document)
+    return [RawDocument("application/pdf", layout(pages), title=title, hidden=hidden, flags=flags)]
+
+
+@contextmanager
+def _opened(pdfium: Any, data: bytes, context: Context) -> Iterator[Any]:
+    pdfium.FPDF_InitLibrary()
+    document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
+    if not document:
+        if pdfium.FPDF_GetLastError() == pdfium.FPDF_ERR_PASSWORD:
+            raise encrypted(context)
+        raise DamagedDocument(
+            "It is truncated or damaged",
+            where=context.source,
+            fix="Copy or export it again from its source.",
+        )
+    try:
+        yield document
+    finally:
+        pdfium.FPDF_CloseDocument(document)
+
+
+def _page(pdfium: Any, document: Any, index: int) -> PageContent:
+    content = PageContent(number=index + 1)
+    page = pdfium.FPDF_LoadPage(document, index)
+    if not page:
+        return content
+    text = pdfium.FPDFText_LoadPage(page)
+    try:
+        box = _page_box(pdfium, page)
+        content.box = box
+        _drawings(pdfium, page, content)
+        if text:
+            _words(pdfium, text, content)
+    finally:
+        if text:
+            pdfium.FPDFText_ClosePage(text)
+        pdfium.FPDF_ClosePage(page)
+    return content
+
+
+def _page_box(pdfium: Any, page: Any) -> Box:
+    rectangle = pdfium.FS_RECTF()
+    if pdfium.FPDF_GetPageBoundingBox(page, rectangle):
+        return Box(rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
+    return Box(0.0, 0.0, 612.0, 792.0)
+
+
+def _drawings(pdfium: Any, page: Any, content: PageContent) -> None:
+    """Ruling lines, painted areas and pictures of a page."""
+    area = max(1.0, content.box.width * content.box.height)
+    left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+    colors = [ctypes.c_uint() for _ in range(4)]
+    mode, stroke = ctypes.c_int(), ctypes.c_int()
+    for index in range(min(pdfium.FPDFPage_CountObjects(page), _MOST_OBJECTS)):
+        item = pdfium.FPDFPage_GetObject(page, index)
+        kind = pdfium.FPDFPageObj_GetType(item)
+        if kind not in (pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_IMAGE):
+            continue
+        if not pdfium.FPDFPageObj_GetBounds(item, left, bottom, right, top):
+            continue
+        box = Box(left.value, bottom.value, right.value, top.value)
+        if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
+            content.painted.append(box)
+            content.pictured += box.width * box.height / area
+            continue
+        if min(box.width, box.height) <= 3.0:
+            content.rules.append(box)
+            continue
+        pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
+        if mode.value and pdfium.FPDFPageObj_GetFillColor(item, *colors):
+            if min(color.value for color in colors[:3]) < 235 and colors[3].value > 25:
+                content.painted.append(box)
+        if stroke.value or mode.value:
+            content.frames.append(box)
+
+
+def _words(pdfium: Any, text: Any, content: PageContent) -> None:
+    """Characters of a page as words, hidden ones apart."""
+    count = pdfium.FPDFText_CountChars(text)
+    if count > _MOST_CHARACTERS:
+        raise DocumentTooLarge(f"Page {content.number} holds {count} characters")
+    builder = _WordBuilder(pdfium, text, content)
+    for index in range(count):
+        builder.take(index)
+    builder.finish()
+
+
+class _WordBuilder:
+    """Groups characters into words: by separators, by gaps, by changes of style."""
+
+    def __init__(self, pdfium: Any, text: Any, content: PageContent) -> None:
+        self._pdfium = pdfium
+        self._text = text
+        self._content = content
+        self._rectangle = pdfium.FS_RECTF()
+        self._styles: dict[int, _Style] = {}
+        self._letters: list[str] = []
+        self._box: list[float] = []
+        self._style: _Style | None = None
+        self._after_space = False
+        self._high = 0
+        self._hidden: dict[str, list[str]] = {}
+
+    def take(self, index: int) -> None:
+        code = self._pdfium.FPDFText_GetUnicode(self._text, index)
+        if code in _SEPARATORS:
+            self._close()
+            self._after_space = True
+            return
+        if code == 0xFFFE or code == 2:  # PDFium's mark for a hyphen at a line end
+            code = 0x2D
+        if 0xD800 <= code <= 0xDBFF:
+            self._high = code
+            return
+        if 0xDC00 <= code <= 0xDFFF:
+            if not self._high:
+                return
+            code = 0x10000 + ((self._high - 0xD800) << 10) + (code - 0xDC00)
+        self._high = 0
+        rectangle = self._rectangle
+        self._pdfium.FPDFText_GetLooseCharBox(self._text, index, rectangle)
+        left, bottom = rectangle.left, rectangle.bottom
+        right, top = rectangle.right, rectangle.top
+        style = self._style_at(index)
+        letter = chr(code) if code <= 0x10FFFF else "\ufffd"
+        if why := self._why_hidden(style, left, bottom, right, top):
+            self._close()
+            self._hide(why, letter)
+            return
+        if self._letters and (style is not self._style or self._gap(left, bottom, right, top)):
+            self._close()
+        if not self._letters:
+            self._style = style
+            self._box = [left, bottom, right, top]
+        else:
+            box = self._box
+            box[0], box[1] = min(box[0], left), min(box[1], bottom)
+            box[2], box[3] = max(box[2], right), max(box[3], top)
+        self._letters.append(letter)
+
+    def finish(self) -> None:
+        self._close()
+        self._content.hidden += [(why, "".join(parts)) for why, parts in self._hidden.items()]
+
+    def _close(self) -> None:
+        if self._letters and self._style is not None:
+            style = self._style
+            self._content.words.append(
+                Word(
+                    "".join(self._letters),
+                    *self._box,
+                    style.size,
+                    style.bold,
+                    style.angle,
+                    glued=not self._after_space,
+                )
+            )
+            self._after_space = False
+        self._letters = []
+
+    def _gap(self, left: float, bottom: float, right: float, top: float) -> bool:
+        """Whether a character does not follow the word at hand, seen along its direction."""
+        box = self._box
+        angle = self._style.angle if self._style else 0
+        size = self._style.size if self._style else 10.0
+        if angle in (0, 180):
+            along = max(left - box[2], box[0] - right)
+            across = max(bottom - box[3], box[1] - top, abs(bottom - box[1]) - 0.6 * size)
+        else:
+            along = max(bottom - box[3], box[1] - top)
+            across = max(left - box[2], box[0] - right)
+        return along > 0.3 * size or across > 0
+
+    def _style_at(self, index: int) -> _Style:
+        item = self._pdfium.FPDFText_GetTextObject(self._text, index)
+        key = ctypes.cast(item, ctypes.c_void_p).value or 0
+        style = self._styles.get(key)
+        if style is None:
+            style = self._styles[key] = _read_style(self._pdfium, self._text, index, item)
+        return style
+
+    def _why_hidden(
+        self, style: _Style, left: float, bottom: float, right: float, top: float
+    ) -> str | None:
+        page = self._content.box
+        if right < page.left or left > page.right or top < page.bottom or bottom > page.top:
+            return "text off the page"
+        if style.size < 1.0:
+            return "font size of zero"
+        if style.invisible:
+            # The text layer of a scan is invisible on purpose: people see the picture.
+            return None if self._content.pictured >= 0.5 else "invisible text"
+        if style.white and not self._content.is_painted(left, bottom, right, top):
+            return "white on white"
+        return None
+
+    def _hide(self, why: str, letter: str) -> None:
+        letters = self._hidden.setdefault(why, [])
+        if self._after_space and letters:
+            letters.append(" ")
+        self._after_space = False
+        letters.append(letter)
+
+
+class _Style:
+    """How one text object is painted. `size` in points as seen, `angle` 0, 90, 180, 270 or -1."""
+
+    __slots__ = ("angle", "bold", "invisible", "size", "white")
+
+    def __init__(self, size: float, bold: bool, angle: int, invisible: bool, white: bool) -> None:
+        self.size = size
+        self.bold = bold
+        self.angle = angle
+        self.invisible = invisible
+        self.white = white
+
+
+def _read_style(pdfium: Any, text: Any, index: int, item: Any) -> _Style:
+    radians = pdfium.FPDFText_GetCharAngle(text, index)
+    degrees = math.degrees(radians) % 360 if radians >= 0 else 0.0
+    quarter = round(degrees / 90)
+    angle = (quarter % 4) * 90 if abs(degrees - 90 * quarter) <= 10 else -1
+    matrix = pdfium.FS_MATRIX()
+    scale = 1.0
+    if pdfium.FPDFText_GetMatrix(text, index, matrix):
+        scale = math.hypot(matrix.c, matrix.d)
+    size = pdfium.FPDFText_GetFontSize(text, index) * scale
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(item) if item else 0
+    colors = [ctypes.c_uint() for _ in range(4)]
+    filled = pdfium.FPDFText_GetFillColor(text, index, *colors)
+    white = bool(filled) and mode in (0, 4) and min(color.value for color in colors[:3]) >= 248
+    clear = bool(filled) and colors[3].value < 8
+    name = ctypes.create_string_buffer(128)
+    flags = ctypes.c_int()
+    pdfium.FPDFText_GetFontInfo(text, index, name, 128, flags)
+    bold = b"bold" in name.value.lower() or b"black" in name.value.lower()
+    bold = bold or pdfium.FPDFText_GetFontWeight(text, index) >= 650
+    return _Style(size, bold, angle, mode in (3, 7) or clear, white)
+
+
+def _read_scans(
+    pdfium: Any, document: Any, pages: list[PageContent], context: Context
+) -> list[Flag]:
+    """Fill in the words of pages that are pictures, through OCR where it is installed."""
+    scans = [page for page in pages if page.is_scan]
+    if not scans:
+        return []
+    from runtime.readers import ocr
+
+    if context.options.ocr and ocr.installed():
+        context.begin_ocr()
+        for page in scans:
+            ocr.read_pdf_page(pdfium, document, page)
+        return []
+    if len(scans) == len([page for page in pages if page.words or page.is_scan]):
+        raise ScanNotIndexed(
+            "It is a scan, not indexed", where=context.source, fix=ocr.HOW_TO_INSTALL
+        )
+    numbers = ", ".join(str(page.number) for page in scans[:20])
+    return [Flag(NOT_INDEXED, f"scanned pages without text: {numbers}. {ocr.HOW_TO_INSTALL}")]
+
+
+def _title(pdfium: Any, document: Any) -> str:
+    length = pdfium.FPDF_GetMetaText(document, b"Title", None, 0)
+    if not 2 < length < 4096:
+        return ""
+    buffer = ctypes.create_string_buffer(length)
+    pdfium.FPDF_GetMetaText(document, b"Title", buffer, length)
+    title = buffer.raw.decode("utf-16-le", "replace").split("\x00")[0].strip()
+    return "" if _GARBAGE_TITLE.match(title) else title

@@ -1,0 +1,249 @@
+"""Plain text in any encoding -> blocks: paragraphs, items, aligned rows, headings, pages."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+
+from runtime.cleaning import (
+    EdgeLine,
+    Vocabulary,
+    clean_characters,
+    contents_lines,
+    is_page_label,
+    join_pair,
+    running_lines,
+)
+from runtime.errors import UnsupportedDocument
+from runtime.readers.blocks import Block, RawDocument
+from runtime.readers.context import Context
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SAMPLE = 1 << 16  # bytes looked at to tell an encoding
+_ITEM = re.compile(r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)])\s+\S")
+_NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
+_UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
+_RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
+_COLUMNS = re.compile(r"\S(?:\t| {3,})\s*\S|\S {2,}\S.*\S {2,}\S|\|")
+_HEADING_LENGTH = 90
+_EDGE = 2  # lines at the top and bottom of a page that may be furniture
+
+
+def read(data: bytes, context: Context) -> list[RawDocument]:
+    """Paragraphs of a plain text."""
+    text = decode(data, context)
+    return [RawDocument("text/plain", text_blocks(text))]
+
+
+def decode(data: bytes, context: Context) -> str:
+    """Bytes of a text as text: byte order mark, UTF-8, else the likeliest legacy encoding.
+
+    Raises:
+        UnsupportedDocument: these are not bytes of a text.
+    """
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    if encoding := _utf16_without_mark(data):
+        return data.decode(encoding, "replace")
+    if looks_binary(data):
+        raise UnsupportedDocument(
+            "It is binary data, not a text",
+            where=context.source,
+            fix="Convert it to a format in docs/formats.md.",
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # One damaged place in what is otherwise UTF-8, or a file cut inside a character.
+        if _mostly_utf8(data, error):
+            return data.decode("utf-8", "replace")
+    return data.decode(_legacy_encoding(data), "replace")
+
+
+def looks_binary(data: bytes) -> bool:
+    """Whether the first bytes hold more control bytes than any text does."""
+    sample = data[:_SAMPLE]
+    controls = sum(sample.count(code) for code in (*range(0, 7), *range(14, 27), *range(28, 32)))
+    return controls > 0.01 * len(sample) + 2
+
+
+def text_blocks(text: str) -> list[Block]:
+    """Blocks of a plain text. A form feed begins a new page, as in RFCs and printouts."""
+    sheets = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\f\n ").split("\f")
+    pages = [clean_characters(sheet.expandtabs(8)).split("\n") if sheet else [] for sheet in sheets]
+    if len(pages) > 1:
+        pages = _without_furniture(pages)
+    pages = _without_contents(pages)
+    vocabulary = Vocabulary([" ".join(line for page in pages for line in page)])
+    blocks: list[Block] = []
+    for number, lines in enumerate(pages, 1):
+        page = number if len(pages) > 1 else None
+        fresh = list(_page_blocks(lines, page, vocabulary))
+        if fresh and blocks and page and _goes_on(blocks[-1], fresh[0]):
+            joined = join_pair(blocks[-1].text, fresh[0].text, vocabulary)
+            keep = len(joined) - len(fresh[0].text)
+            fresh[0].continues = True
+            fresh[0].glue = " " if joined[keep - 1] == " " else ""
+            blocks[-1].text = joined[:keep].rstrip()
+        blocks += fresh
+    return blocks
+
+
+def _goes_on(last: Block, first: Block) -> bool:
+    """Whether a paragraph crosses the page: it stops mid-sentence and goes on in lower case."""
+    return (
+        last.kind == first.kind == "paragraph"
+        and not last.text.rstrip().endswith((".", "!", "?", ":", "。"))
+        and first.text[:1].islower()
+    )
+
+
+def _without_furniture(pages: list[list[str]]) -> list[list[str]]:
+    edges: list[EdgeLine] = []
+    for page, lines in enumerate(pages):
+        filled = [index for index, line in enumerate(lines) if line.strip()]
+        for place, index in enumerate(filled[:_EDGE]):
+            edges.append(EdgeLine(page, index, lines[index].strip(), place))
+        for place, index in enumerate(reversed(filled[_EDGE:][-_EDGE:])):
+            edges.append(EdgeLine(page, index, lines[index].strip(), -1 - place))
+    running = running_lines(edges, len(pages))
+    return [
+        [line for index, line in enumerate(lines) if (page, index) not in running]
+        for page, lines in enumerate(pages)
+    ]
+
+
+def _without_contents(pages: list[list[str]]) -> list[list[str]]:
+    flat = [line for lines in pages for line in lines]
+    contents = contents_lines(flat)
+    kept: list[list[str]] = []
+    index = 0
+    for lines in pages:
+        kept.append(
+            [
+                line
+                for i, line in enumerate(lines, index)
+                if i not in contents and not is_page_label(line)
+            ]
+        )
+        index += len(lines)
+    return kept
+
+
+def _page_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
+    for group in _groups(lines):
+        yield from _group_blocks(group, page, vocabulary)
+
+
+def _groups(lines: list[str]) -> Iterator[list[str]]:
+    """Runs of lines between blank ones."""
+    group: list[str] = []
+    for line in lines:
+        if line.strip():
+            group.append(line.rstrip())
+        elif group:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _group_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
+    if len(lines) >= 2 and (underline := _UNDERLINE.match(lines[1])):
+        if len(lines[0]) <= _HEADING_LENGTH:
+            level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
+            yield Block("heading", lines[0], level, page)
+            lines = lines[2:]
+    lines = [line for line in lines if not _RULE.match(line) or len(lines) == 1]
+    if not lines or (len(lines) == 1 and _RULE.match(lines[0])):
+        return
+    if len(lines) == 1 and (level := heading_level(lines[0])):
+        yield Block("heading", lines[0], level, page)
+        return
+    if _aligned(lines):
+        for line in lines:
+            yield Block("row", line, page=page)
+        return
+    yield from _prose(lines, page, vocabulary)
+
+
+def heading_level(line: str) -> int:
+    """Level of a line that stands alone and reads like a heading, 0 for other lines.
+
+    Only numbered titles ("3.2 Spare parts") and titles in capitals ("SPARE PARTS").
+    """
+    line = line.strip()
+    if not 3 <= len(line) <= _HEADING_LENGTH or line.endswith((".", ",", ";", ":", "!", "?")):
+        return 0
+    if match := _NUMBERED.match(line):
+        title = line[match.end() :]
+        return match.group(1).count(".") + 1 if title[0].isupper() and len(title) < 70 else 0
+    letters = [character for character in line if character.isalpha()]
+    capitals = len(letters) >= 4 and all(character.isupper() for character in letters)
+    return 1 if capitals and " " in line and not any(c.isdigit() for c in line) else 0
+
+
+def _aligned(lines: list[str]) -> bool:
+    """Whether the lines are rows of a table set in spaces."""
+    return len(lines) >= 2 and sum(bool(_COLUMNS.search(line)) for line in lines) >= 0.7 * len(
+        lines
+    )
+
+
+def _prose(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
+    """Items and hard-wrapped prose. A short line is a line end that the author meant."""
+    width = max(len(line) for line in lines)
+    current = Block("item" if _ITEM.match(lines[0]) else "paragraph", lines[0].strip(), page=page)
+    for before, line in zip(lines, lines[1:], strict=False):
+        if _ITEM.match(line):
+            yield current
+            current = Block("item", line.strip(), page=page)
+        elif (len(before) >= 0.6 * width and width >= 40) or before.endswith("-"):
+            current.text = join_pair(current.text, line.strip(), vocabulary)
+        else:
+            current.text += "\n" + line.strip()
+    yield current
+
+
+def _utf16_without_mark(data: bytes) -> str | None:
+    """Text in a Western script as UTF-16 has NUL in every other byte."""
+    sample = data[:_SAMPLE]
+    if len(sample) < 8:
+        return None
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    half = len(sample) // 2
+    if odd > 0.4 * half and even < 0.05 * half:
+        return "utf-16-le"
+    if even > 0.4 * half and odd < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def _mostly_utf8(data: bytes, error: UnicodeDecodeError) -> bool:
+    """Whether damaged bytes are rare among the multi-byte characters of valid UTF-8."""
+    sample = data[: max(_SAMPLE, error.end + 64)][: 8 * _SAMPLE]
+    decoded = sample.decode("utf-8", "replace")
+    damaged = decoded.count("\ufffd")
+    valid = sum(character > "\x7f" for character in decoded) - damaged
+    return valid > 8 * damaged or (damaged == 1 and error.end >= len(data) - 1)
+
+
+def _legacy_encoding(data: bytes) -> str:
+    """The likeliest encoding of bytes that are not UTF-8."""
+    from charset_normalizer import from_bytes
+
+    sample = data[:_SAMPLE]
+    best = from_bytes(sample, steps=5, chunk_size=2048).best()
+    encoding = best.encoding if best is not None else "cp1252"
+    # Latin-1 texts are Windows-1252 in practice; the detector's other guesses for a few accented
+    # letters (Mac, EBCDIC, DOS) are mostly wrong.
+    rare = encoding.startswith(("mac", "cp037", "cp500", "cp1140", "cp1026", "hp_", "latin"))
+    return "cp1252" if rare or encoding in ("iso8859_1", "ascii") else encoding

@@ -1,0 +1,202 @@
+"""A child process that may die: requests in, replies out, bounded in time and in what it says.
+
+`Sandbox` keeps a few idle children and feeds them one request after another, so that a file costs
+no start of a process. A child that overstays, says too much or dies is replaced; the parent only
+ever sees one of the exceptions below. Messages are JSON with a length before them (no pickle:
+nothing that a hostile file makes the child say can run here). Memory is bounded in the child, by
+`setrlimit`, before it touches a file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_HEADER = 4
+_CHUNK = 1 << 20
+Message = dict[str, Any]
+
+
+class ChildDied(Exception):
+    """The child ended without a reply; `signal` is the signal that ended it, if one did."""
+
+    def __init__(self, signal: int | None) -> None:
+        super().__init__(f"signal {signal}" if signal else "no reply")
+        self.signal = signal
+
+
+class ChildTimedOut(Exception):
+    """No reply in time; the child was killed."""
+
+
+class ChildSaidTooMuch(Exception):
+    """A reply over its limit; the child was killed before it was read."""
+
+
+@dataclass(eq=False)
+class _Child:
+    """One running child. Used by one thread at a time."""
+
+    process: subprocess.Popen[bytes]
+    pid_of_parent: int = field(default_factory=os.getpid)
+
+    def send(self, message: Message) -> None:
+        stdin = self.process.stdin
+        assert stdin is not None
+        stdin.write(encode(message))
+        stdin.flush()
+
+    def receive(self, deadline: float, limit: int) -> Message:
+        size = int.from_bytes(self._read(_HEADER, deadline), "big")
+        if size > limit:
+            raise ChildSaidTooMuch
+        reply: Message = json.loads(self._read(size, deadline).decode("utf-8", "surrogatepass"))
+        return reply
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        stdout = self.process.stdout
+        assert stdout is not None
+        data = bytearray()
+        while len(data) < size:
+            remaining = deadline - time.monotonic()
+            poll = select.poll()
+            poll.register(stdout, select.POLLIN | select.POLLHUP)
+            if remaining <= 0 or not poll.poll(remaining * 1000):
+                raise ChildTimedOut
+            chunk = os.read(stdout.fileno(), min(size - len(data), _CHUNK))
+            if not chunk:
+                raise ChildDied(self._signal())
+            data += chunk
+        return bytes(data)
+
+    def _signal(self) -> int | None:
+        code = self.process.wait()
+        return -code if code < 0 else None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:  # a request that the dead child never read
+                    pass
+
+
+class Sandbox:
+    """Children that run `module`'s `main()`, reused; safe to call from several threads.
+
+    Args:
+        module: import name of the child's module, which must call `serve`.
+        keep: idle children kept for the next request.
+    """
+
+    def __init__(self, module: str, *, keep: int = 4) -> None:
+        self._module = module
+        self._keep = keep
+        self._idle: list[_Child] = []
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def call(self, request: Message, *, seconds: float, output_bytes: int) -> Message:
+        """The child's reply to `request`.
+
+        A reply with `extend` set is not the last: it moves the deadline to that many seconds from
+        now, once. A reply with `retire` set ends the child.
+
+        Raises:
+            ChildDied, ChildTimedOut, ChildSaidTooMuch: the child is gone, nothing else happened.
+        """
+        child = self._take()
+        try:
+            child.send(request)
+            deadline = time.monotonic() + seconds
+            reply = child.receive(deadline, output_bytes)
+            if "extend" in reply:
+                deadline = time.monotonic() + float(reply["extend"])
+                reply = child.receive(deadline, output_bytes)
+        except BrokenPipeError:
+            child.close()
+            raise ChildDied(None) from None
+        except BaseException:
+            child.close()
+            raise
+        self._give_back(child, retire=bool(reply.pop("retire", False)))
+        return reply
+
+    def close(self) -> None:
+        """End the idle children."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            if child.pid_of_parent == os.getpid():
+                child.close()
+
+    def _take(self) -> _Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.pid_of_parent == os.getpid() and child.process.poll() is None:
+                    return child
+        return self._start()
+
+    def _give_back(self, child: _Child, *, retire: bool) -> None:
+        with self._lock:
+            if not retire and len(self._idle) < self._keep:
+                self._idle.append(child)
+                return
+        child.close()
+
+    def _start(self) -> _Child:
+        root = Path(__file__).resolve().parent.parent
+        # -P: the working folder may be the user's documents; no module is ever imported from it.
+        program = (
+            f"import sys; sys.path.append({str(root)!r}); import {self._module} as m; m.main()"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-B", "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        return _Child(process)
+
+
+def encode(message: Message) -> bytes:
+    """A message as it goes through the pipe; lone surrogates (odd file names) pass."""
+    body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(body).to_bytes(_HEADER, "big") + body
+
+
+def serve(answer: Callable[[Message, Callable[[Message], None]], Message]) -> None:
+    """The child's loop: one request, one reply, until the parent closes the pipe.
+
+    `answer(request, send)` may `send` one message with `extend` before it returns its reply.
+    Standard output is moved aside first, so that a library that prints cannot break the protocol.
+    """
+    output = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    source = sys.stdin.buffer
+
+    def send(message: Message) -> None:
+        output.write(encode(message))
+        output.flush()
+
+    while header := source.read(_HEADER):
+        request = json.loads(
+            source.read(int.from_bytes(header, "big")).decode("utf-8", "surrogatepass")
+        )
+        send(answer(request, send))
