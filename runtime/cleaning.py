@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 # --- characters -----------------------------------------------------------------------------------
 
@@ -104,19 +105,24 @@ def _kept(text: str, index: int) -> str:
     before = text[index - 1] if index else ""
     after = text[index + 1] if index + 1 < len(text) else ""
     if character in _JOINERS:
-        if _joins(before) and (character == "\u200c" or _joins(after) or not after.isalpha()):
-            return character
-        emoji_joiner = character == "\u200d" and _pictographic(before) and _pictographic(after)
-        return character if emoji_joiner else ""
-    if "\ufe00" <= character <= "\ufe0f":
-        return character if _takes_selector(before) else ""
-    if "\U000e0100" <= character <= "\U000e01ef":
-        return character if before and _ideograph(before) else ""
-    if "\U000e0020" <= character <= "\U000e007f":
-        return character if _in_flag(text, index) else ""
-    if "\u180b" <= character <= "\u180e":
-        return character if before and 0x1800 <= ord(before) <= 0x18AF else ""
-    return ""
+        keep = _needs_joiner(before, character, after)
+    elif "\ufe00" <= character <= "\ufe0f":
+        keep = _takes_selector(before)
+    elif "\U000e0100" <= character <= "\U000e01ef":
+        keep = bool(before) and _ideograph(before)
+    elif "\U000e0020" <= character <= "\U000e007f":
+        keep = _in_flag(text, index)
+    else:
+        keep = (
+            "\u180b" <= character <= "\u180e" and bool(before) and 0x1800 <= ord(before) <= 0x18AF
+        )
+    return character if keep else ""
+
+
+def _needs_joiner(before: str, joiner: str, after: str) -> bool:
+    if _joins(before):
+        return joiner == "\u200c" or _joins(after) or not after.isalpha()
+    return joiner == "\u200d" and _pictographic(before) and _pictographic(after)
 
 
 def _joins(character: str) -> bool:
@@ -267,16 +273,25 @@ _SUSPENDED = frozenset(
 class Vocabulary:
     """The words of one document, counted on first need: evidence for joining hyphenated words."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = texts
-        self._words: Counter[str] | None = None
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self._words: set[str] | None = None
 
     def __contains__(self, word: str) -> bool:
         if self._words is None:
-            self._words = Counter()
-            for text in self._texts:
-                self._words.update(match.lower() for match in _WORD.findall(text))
+            self._words = self._whole_words()
         return word.lower() in self._words
+
+    def _whole_words(self) -> set[str]:
+        """Words that no line end cuts."""
+        words: set[str] = set()
+        cut = False
+        for line in self._lines:
+            found = _WORD.findall(line.lower())
+            first = 1 if cut else 0
+            cut = line.rstrip().endswith(("-", "\u2010", "\u00ad"))
+            words.update(found[first : len(found) - 1 if cut else len(found)])
+        return words
 
 
 def join_lines(lines: Sequence[str], vocabulary: Vocabulary) -> str:
@@ -296,23 +311,26 @@ def join_pair(left: str, right: str, vocabulary: Vocabulary) -> str:
     left = left.rstrip()
     if not left or not right:
         return left or right
-    if left.endswith("\u00ad"):
-        return left[:-1] + right
     match = _HYPHEN_AT_END.search(left)
-    if match is None:
-        if left.endswith(("-", "\u2010")) and len(left) > 1 and not left[-2].isspace():
-            return left + right
-        if _unspaced(left[-1]) and _unspaced(right[0]):
-            return left + right
-        return f"{left} {right}"
     first = _FIRST_WORD.match(right)
-    if first is None:
-        return left + right
-    if first.group().lower() in _SUSPENDED:
-        return f"{left} {right}"
-    if _hyphen_belongs(match.group(1), first.group(), vocabulary):
-        return left + right
-    return left[:-1] + right
+    if left.endswith("\u00ad"):
+        joined = left[:-1] + right
+    elif match is None:
+        joined = left + right if _touches(left, right) else f"{left} {right}"
+    elif first is not None and first.group().lower() in _SUSPENDED:
+        joined = f"{left} {right}"
+    elif first is None or _hyphen_belongs(match.group(1), first.group(), vocabulary):
+        joined = left + right
+    else:
+        joined = left[:-1] + right
+    return joined
+
+
+def _touches(left: str, right: str) -> bool:
+    """Whether no space belongs between two lines that no word crosses."""
+    if left.endswith(("-", "\u2010")):
+        return len(left) > 1 and not left[-2].isspace()
+    return _unspaced(left[-1]) and _unspaced(right[0])
 
 
 def _hyphen_belongs(left: str, right: str, vocabulary: Vocabulary) -> bool:
@@ -412,7 +430,7 @@ def contents_lines(lines: Sequence[str]) -> set[int]:
     if len(leaders) < 3:
         return set()
     numbers = [int(match.group(2)) for _, match in leaders]
-    rising = sum(a <= b for a, b in zip(numbers, numbers[1:], strict=False))
+    rising = sum(a <= b for a, b in pairwise(numbers))
     listed = {index for index, _ in leaders}
     others = {_plain(line) for index, line in enumerate(lines) if index not in listed}
     repeated = sum(_plain(match.group(1)) in others for _, match in leaders)

@@ -87,8 +87,8 @@ _STEMS = re.compile(
     r"|always|only|instead|exactly|pretend|act as|jailbreak|dan mode|developer mode|<\||inst\]"
     r"|<<sys|system|assistant|vergi|vergess|missacht|übergeh|du bist|als ki|sprachmodell|oubli"
     r"|néglig|olvid|desatiend|esque|dimentic|trascur|negeer|vergeet|zapomnij|talimat|komut|yönerge"
-    r"|игнор|забу|не обращай|ігнор|忽略|无视|無視|忘|不要理会|무시|잊|تجاهل|انس|تجاوز|התעל|שכח|نادیده"
-    r"|فراموش|निर्देश|आदेश|नियम",
+    r"|игнор|забу|не обращай|ігнор|忽略|无视|無視|忘|不要理会|무시|잊"
+    r"|تجاهل|انس|تجاوز|התעל|שכח|نادیده|فراموش|निर्देश|आदेश|नियम",
     re.IGNORECASE,
 )
 

@@ -10,6 +10,7 @@ nothing that a hostile file makes the child say can run here). Memory is bounded
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -88,10 +89,8 @@ class _Child:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):  # a request it never read
                     stream.close()
-                except BrokenPipeError:  # a request that the dead child never read
-                    pass
 
 
 class Sandbox:

@@ -18,7 +18,6 @@ from runtime.errors import (
     DocumentError,
     DocumentTooLarge,
     EmptyDocument,
-    SpecragError,
     UsageError,
 )
 from runtime.readers.discovery import FoundFile, FoundFiles, display_name, find_files
@@ -150,10 +149,9 @@ def _document(told: dict[str, Any]) -> ParsedDocument:
     )
 
 
-def _error(told: dict[str, Any]) -> SpecragError:
+def _error(told: dict[str, Any]) -> DocumentError:
     """An error as the child told it; only classes of our own hierarchy are ever made."""
     kind = getattr(runtime.errors, str(told["kind"]), DocumentError)
-    if not (isinstance(kind, type) and issubclass(kind, SpecragError)):
+    if not (isinstance(kind, type) and issubclass(kind, DocumentError)):
         kind = DocumentError
-    error: SpecragError = kind(str(told["what"]), where=told["where"], fix=told["fix"])
-    return error
+    return kind(str(told["what"]), where=told["where"], fix=told["fix"])

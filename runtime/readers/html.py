@@ -10,20 +10,88 @@ from typing import Any
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
 from runtime.readers.context import Context
-from runtime.readers.styles import StyleSheet, transparent, why_hidden, whiteness
+from runtime.readers.styles import StyleSheet, transparent, whiteness, why_hidden
 from runtime.readers.text import decode
 from runtime.safety import addresses_model
 
 _DROPPED = frozenset(
-    "script style noscript template nav aside iframe object embed svg canvas audio video map button"
-    " select datalist input textarea head meta link math-src progress meter dialog".split()
+    [
+        "script",
+        "style",
+        "noscript",
+        "template",
+        "nav",
+        "aside",
+        "iframe",
+        "object",
+        "embed",
+        "svg",
+        "canvas",
+        "audio",
+        "video",
+        "map",
+        "button",
+        "select",
+        "datalist",
+        "input",
+        "textarea",
+        "head",
+        "meta",
+        "link",
+        "math-src",
+        "progress",
+        "meter",
+        "dialog",
+    ]
 )
 _BLOCKS = frozenset(
-    "address article blockquote body center dd details div dl dt fieldset figcaption figure footer"
-    " form h1 h2 h3 h4 h5 h6 header hgroup hr html li main ol p pre section summary table tbody"
-    " td tfoot th thead tr ul caption".split()
+    [
+        "address",
+        "article",
+        "blockquote",
+        "body",
+        "center",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hgroup",
+        "hr",
+        "html",
+        "li",
+        "main",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+        "caption",
+    ]
 )
-_ROLES = frozenset("navigation banner contentinfo search menu menubar toolbar dialog".split())
+_ROLES = frozenset(
+    ["navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar", "dialog"]
+)
 _FURNITURE = re.compile(
     r"^(?:(?:[\w]+[-_])?(?:nav|navbar|navigation|menu|breadcrumbs?|sidebar|pagination|pager|toc)"
     r"(?:[-_](?:bar|menu|list|links?|wrapper|container|nav))?|(?:site|page|global)[-_]?(?:header|"
@@ -200,9 +268,7 @@ class _Walker:
             self._items += 1
             self._kind = "item"
             self._prefix = self._marker()
-        elif tag == "dt":
-            self._kind = "item"
-        elif tag == "dd":
+        elif tag in ("dt", "dd"):
             self._kind = "item"
         elif tag == "pre":
             self._pre += 1
@@ -290,7 +356,7 @@ class _Walker:
         if why is None and not reader_only:
             return False
         text = " ".join("".join(element.itertext()).split())
-        if text and (why is not None and not reader_only or addresses_model(text)):
+        if text and ((why is not None and not reader_only) or addresses_model(text)):
             self._content.hidden.append((why or "for screen readers only", text))
         return True
 

@@ -86,18 +86,10 @@ def reader_for(data: bytes, name: str, context: Context) -> str:
     """
     ending = PurePath(name.lower()).suffix
     named = _BY_ENDING.get(ending)
-    if b"%PDF-" in data[:1024]:
-        return "pdf"
-    if data.startswith(b"{\\rtf"):
-        return "rtf"
-    if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zip_kind(data) or named or "archive"
-    if data.startswith(_OLE):
-        return named if named in ("word", "slides", "sheets") else "word"
+    if kind := _by_content(data, named):
+        return kind
     if named in _TEXTUAL:
         return named
-    if data.startswith(_PICTURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
-        return "images"
     for magic, what in _NOT_READ.items():
         if data.startswith(magic):
             raise UnsupportedDocument(
@@ -111,6 +103,22 @@ def reader_for(data: bytes, name: str, context: Context) -> str:
     if head.startswith((b"<!doctype html", b"<html")):
         return "html"
     return "text"
+
+
+def _by_content(data: bytes, named: str | None) -> str | None:
+    """The kind that the first bytes prove."""
+    kind: str | None = None
+    if b"%PDF-" in data[:1024]:
+        kind = "pdf"
+    elif data.startswith(b"{\\rtf"):
+        kind = "rtf"
+    elif data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        kind = _zip_kind(data) or named or "archive"
+    elif data.startswith(_OLE):
+        kind = named if named in ("word", "slides", "sheets") else "word"
+    elif data.startswith(_PICTURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        kind = "images"
+    return kind
 
 
 def _zip_kind(data: bytes) -> str | None:

@@ -115,9 +115,9 @@ def _drawings(pdfium: Any, page: Any, content: PageContent) -> None:
             content.rules.append(box)
             continue
         pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
-        if mode.value and pdfium.FPDFPageObj_GetFillColor(item, *colors):
-            if min(color.value for color in colors[:3]) < 235 and colors[3].value > 25:
-                content.painted.append(box)
+        filled = mode.value and pdfium.FPDFPageObj_GetFillColor(item, *colors)
+        if filled and min(c.value for c in colors[:3]) < 235 and colors[3].value > 25:
+            content.painted.append(box)
         if stroke.value or mode.value:
             content.frames.append(box)
 
@@ -143,7 +143,7 @@ class _WordBuilder:
         self._rectangle = pdfium.FS_RECTF()
         self._styles: dict[int, _Style] = {}
         self._letters: list[str] = []
-        self._box: list[float] = []
+        self._box = (0.0, 0.0, 0.0, 0.0)
         self._style: _Style | None = None
         self._after_space = False
         self._high = 0
@@ -155,7 +155,7 @@ class _WordBuilder:
             self._close()
             self._after_space = True
             return
-        if code == 0xFFFE or code == 2:  # PDFium's mark for a hyphen at a line end
+        if code in (0xFFFE, 2):  # PDFium's mark for a hyphen at a line end
             code = 0x2D
         if 0xD800 <= code <= 0xDBFF:
             self._high = code
@@ -179,11 +179,15 @@ class _WordBuilder:
             self._close()
         if not self._letters:
             self._style = style
-            self._box = [left, bottom, right, top]
+            self._box = (left, bottom, right, top)
         else:
             box = self._box
-            box[0], box[1] = min(box[0], left), min(box[1], bottom)
-            box[2], box[3] = max(box[2], right), max(box[3], top)
+            self._box = (
+                min(box[0], left),
+                min(box[1], bottom),
+                max(box[2], right),
+                max(box[3], top),
+            )
         self._letters.append(letter)
 
     def finish(self) -> None:
@@ -197,9 +201,9 @@ class _WordBuilder:
                 Word(
                     "".join(self._letters),
                     *self._box,
-                    style.size,
-                    style.bold,
-                    style.angle,
+                    size=style.size,
+                    bold=style.bold,
+                    angle=style.angle,
                     glued=not self._after_space,
                 )
             )

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from runtime.cleaning import (
@@ -49,33 +50,19 @@ class Box:
         return self.top - self.bottom
 
 
+@dataclass(slots=True, eq=False)
 class Word:
     """A word and its box in points (y upwards); `glued` to the word before it without a space."""
 
-    __slots__ = ("angle", "bold", "bottom", "glued", "left", "right", "size", "text", "top")
-
-    def __init__(
-        self,
-        text: str,
-        left: float,
-        bottom: float,
-        right: float,
-        top: float,
-        size: float,
-        bold: bool = False,
-        angle: int = 0,
-        *,
-        glued: bool = False,
-    ) -> None:
-        self.text = text
-        self.left = left
-        self.bottom = bottom
-        self.right = right
-        self.top = top
-        self.size = size
-        self.bold = bold
-        self.angle = angle
-        self.glued = glued
+    text: str
+    left: float
+    bottom: float
+    right: float
+    top: float
+    size: float
+    bold: bool = False
+    angle: int = 0
+    glued: bool = False
 
     @property
     def middle(self) -> float:
@@ -230,9 +217,9 @@ def _joined(words: Sequence[Word]) -> str:
     for before, word in zip([None, *words], words, strict=False):
         if before is not None:
             gap = max(word.left - before.right, before.left - word.right)
-            if gap > 0.12 * max(word.size, 1.0) and not (word.glued and gap < 0.3 * word.size):
-                parts.append(" ")
-            elif not word.glued and gap > -0.5 * word.size:
+            if (
+                gap > 0.12 * max(word.size, 1.0) and not (word.glued and gap < 0.3 * word.size)
+            ) or (not word.glued and gap > -0.5 * word.size):
                 parts.append(" ")
         parts.append(word.text)
     return "".join(parts)
@@ -272,7 +259,7 @@ class _Measures:
         self._levels = {size: min(rank, 6) for rank, size in enumerate(larger[:8], 1)}
         gaps = [
             above.bottom - below.bottom
-            for above, below in zip(lines, lines[1:], strict=False)
+            for above, below in pairwise(lines)
             if above.page == below.page
             and 0 < above.bottom - below.bottom < 3 * self.body
             and _half(above.size) == _half(below.size) == self.body
@@ -280,7 +267,7 @@ class _Measures:
         self.leading = median(gaps) if gaps else 1.3 * self.body
         bold = sum(len(line.text) for line in lines if line.bold)
         self._bold_stands_out = bold < 0.4 * sum(len(line.text) for line in lines)
-        self.vocabulary = Vocabulary([" ".join(line.text for line in lines)])
+        self.vocabulary = Vocabulary([line.text for line in lines])
 
     def heading_level(self, lines: Sequence[Line], text: str) -> int:
         """Level of a block of lines, 0 where it is no heading."""
@@ -334,7 +321,7 @@ def _regions(page: PageContent, lines: list[Line]) -> list[_Region]:
     tables = [(grid, rows) for grid in _grids(page) if (rows := grid.fill(lines)) is not None]
     regions: list[_Region] = []
     rest = lines
-    for grid, rows in sorted(tables, key=lambda table: -table[0].box.top):
+    for grid, _ in tables:
         rest = [kept for line in rest if (kept := grid.without(line)) is not None]
     pending = sorted(tables, key=lambda table: -table[0].box.top)
     above: list[Line] = []
@@ -507,11 +494,9 @@ def _zone(lines: list[Line], start: int) -> tuple[int, list[float]] | None:
     while end < len(lines):
         narrowed = _free_after(free, lines[end], gutter)
         interior = _interior(narrowed, lines[start : end + 1])
-        if end > start and not interior and best:
-            break
-        if end > start + 1 and not interior:
-            break
-        if end > start and lines[end - 1].bottom - lines[end].bottom > 6 * first.size:
+        closed = not interior and (best or end > start + 1)
+        far = end > start and lines[end - 1].bottom - lines[end].bottom > 6 * first.size
+        if end > start and (closed or far):
             break
         free, best = narrowed, interior
         two_sided += len(_segments(lines[end], gutter)) >= 2
@@ -629,13 +614,34 @@ def _paragraphs(lines: list[Line], page: int, measures: _Measures) -> Iterator[B
         return
     left = min(line.left for line in lines)
     right = max(line.right for line in lines)
+    hanging = _hanging(lines)
     group: list[Line] = []
     for line in lines:
-        if group and _begins(group, line, left, right, measures):
+        if group and (
+            _begins(group, line, left, right, measures) or (hanging and _returns(group, line))
+        ):
             yield _block(group, page, measures)
             group = []
         group.append(line)
     yield _block(group, page, measures)
+
+
+def _hanging(lines: Sequence[Line]) -> bool:
+    """Whether items go on below their text, not below their marker."""
+    return any(
+        _ITEM.match(above.text)
+        and len(above.words) > 1
+        and abs(line.left - above.words[1].left) < 2
+        for above, line in pairwise(lines)
+    )
+
+
+def _returns(group: Sequence[Line], line: Line) -> bool:
+    """Whether a line after an item stands left of the item's text."""
+    first = group[0]
+    if not _ITEM.match(first.text) or len(first.words) < 2:
+        return False
+    return line.left < first.words[1].left - 0.3 * first.size
 
 
 def _begins(
@@ -679,7 +685,7 @@ def _block(lines: Sequence[Line], page: int, measures: _Measures) -> Block:
 def _connect(blocks: list[Block], fresh: list[Block], measures: _Measures) -> None:
     """A paragraph that crosses the page, or the column, goes on without a break."""
     chain = [*blocks[-1:], *fresh]
-    for last, first in zip(chain, chain[1:], strict=False):
+    for last, first in pairwise(chain):
         if last.kind not in ("paragraph", "item") or first.kind != "paragraph":
             continue
         if last.text.rstrip().endswith((*_ENDS, ":")) or not first.text[:1].islower():

@@ -10,13 +10,13 @@ from runtime.errors import (
     DocumentError,
     DocumentTooLarge,
     EmptyDocument,
-    MissingExtra,
+    UnsupportedDocument,
 )
 from runtime.readers.blocks import RawDocument, assemble
 from runtime.readers.context import Context
 from runtime.readers.kinds import reader_for
 
-_HOW_TO_INSTALL = "Install specrag with its readers: pip install 'specrag[documents]'."
+_HOW_TO_INSTALL = "Install the package again with its dependencies."
 
 
 def raw_documents(data: bytes, name: str, context: Context) -> list[RawDocument]:
@@ -36,7 +36,7 @@ def raw_documents(data: bytes, name: str, context: Context) -> list[RawDocument]
     except MemoryError:
         raise
     except ImportError as error:
-        raise MissingExtra(
+        raise UnsupportedDocument(
             f"Reading it needs the package {error.name}", where=context.source, fix=_HOW_TO_INSTALL
         ) from error
     except RecursionError as error:

@@ -40,9 +40,8 @@ class StyleSheet:
         """Take in the rules of one `<style>` element."""
         for match in _RULE.finditer(_COMMENT.sub("", css)):
             declarations = declared(match.group(2))
-            for selector in match.group(1).split(","):
-                selector = selector.strip()
-                if _SELECTOR.match(selector) and selector and len(self.rules) < _MOST_RULES:
+            for selector in map(str.strip, match.group(1).split(",")):
+                if selector and _SELECTOR.match(selector) and len(self.rules) < _MOST_RULES:
                     self.rules.setdefault(selector, {}).update(declarations)
 
     def of(self, tag: str, classes: list[str], identifier: str, inline: str) -> Declarations:
@@ -67,26 +66,31 @@ def declared(css: str) -> Declarations:
 
 def why_hidden(style: Declarations) -> str | None:
     """The reason for which text with these declarations is not seen, colours aside."""
-    if style.get("display") == "none":
-        return "display: none"
-    if style.get("visibility") in ("hidden", "collapse"):
-        return "visibility: hidden"
-    if _zero(style.get("opacity", "1")):
-        return "opacity: 0"
     size = pixels(style.get("font-size", ""))
-    if size is not None and size <= 1.0:
-        return "font size of zero"
+    reasons = {
+        "display: none": style.get("display") == "none",
+        "visibility: hidden": style.get("visibility") in ("hidden", "collapse"),
+        "opacity: 0": _zero(style.get("opacity", "1")),
+        "font size of zero": size is not None and size <= 1.0,
+        "text moved off the page": _off_the_page(style),
+        "a box of no size": _no_size(style),
+    }
+    return next((why for why, holds in reasons.items() if holds), None)
+
+
+def _off_the_page(style: Declarations) -> bool:
     if (pixels(style.get("text-indent", "")) or 0) <= -500:
-        return "text moved off the page"
-    if style.get("position") in ("absolute", "fixed"):
-        offsets = (pixels(style.get(side, "")) or 0 for side in ("left", "top", "right", "bottom"))
-        if min(offsets) <= -500:
-            return "text moved off the page"
-    if style.get("overflow") in ("hidden", "clip"):
-        sides = (pixels(style.get(side, "")) for side in ("width", "height", "max-height"))
-        if any(side is not None and side <= 1.0 for side in sides):
-            return "a box of no size"
-    return None
+        return True
+    sides = ("left", "top", "right", "bottom")
+    placed = style.get("position") in ("absolute", "fixed")
+    return placed and min(pixels(style.get(side, "")) or 0 for side in sides) <= -500
+
+
+def _no_size(style: Declarations) -> bool:
+    if style.get("overflow") not in ("hidden", "clip"):
+        return False
+    sides = (pixels(style.get(side, "")) for side in ("width", "height", "max-height"))
+    return any(side is not None and side <= 1.0 for side in sides)
 
 
 def pixels(length: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from runtime.cleaning import (
     EdgeLine,
@@ -48,9 +49,9 @@ def decode(data: bytes, context: Context) -> str:
     Raises:
         UnsupportedDocument: these are not bytes of a text.
     """
-    for mark, encoding in _BOMS:
+    for mark, marked in _BOMS:
         if data.startswith(mark):
-            return data.decode(encoding, "replace")
+            return data.decode(marked, "replace")
     if encoding := _utf16_without_mark(data):
         return data.decode(encoding, "replace")
     if looks_binary(data):
@@ -82,7 +83,7 @@ def text_blocks(text: str) -> list[Block]:
     if len(pages) > 1:
         pages = _without_furniture(pages)
     pages = _without_contents(pages)
-    vocabulary = Vocabulary([" ".join(line for page in pages for line in page)])
+    vocabulary = Vocabulary([line for page in pages for line in page])
     blocks: list[Block] = []
     for number, lines in enumerate(pages, 1):
         page = number if len(pages) > 1 else None
@@ -157,11 +158,11 @@ def _groups(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _group_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
-    if len(lines) >= 2 and (underline := _UNDERLINE.match(lines[1])):
-        if len(lines[0]) <= _HEADING_LENGTH:
-            level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
-            yield Block("heading", lines[0], level, page)
-            lines = lines[2:]
+    underline = _UNDERLINE.match(lines[1]) if len(lines) >= 2 else None
+    if underline and len(lines[0]) <= _HEADING_LENGTH:
+        level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
+        yield Block("heading", lines[0], level, page)
+        lines = lines[2:]
     lines = [line for line in lines if not _RULE.match(line) or len(lines) == 1]
     if not lines or (len(lines) == 1 and _RULE.match(lines[0])):
         return
@@ -202,7 +203,7 @@ def _prose(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterat
     """Items and hard-wrapped prose. A short line is a line end that the author meant."""
     width = max(len(line) for line in lines)
     current = Block("item" if _ITEM.match(lines[0]) else "paragraph", lines[0].strip(), page=page)
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         if _ITEM.match(line):
             yield current
             current = Block("item", line.strip(), page=page)
