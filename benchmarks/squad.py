@@ -192,9 +192,8 @@ def bears_answer(windows: Sequence[RetrievedWindow], question: Question) -> bool
     return any(
         found.window.passage_text.strip() in question.context
         and found.window.span.contains(span)
-        and span.of(question.context) == span.shifted(-found.window.span.start).of(
-            found.window.text
-        )
+        and span.of(question.context)
+        == span.shifted(-found.window.span.start).of(found.window.text)
         for found in windows
         for _, span in question.answers
     )

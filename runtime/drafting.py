@@ -88,9 +88,7 @@ class Drafter:
         self.encoder = encoder
         self.null_index = null_index
 
-    def draft(
-        self, question: str, subsets: Sequence[Subset], options: DraftingOptions
-    ) -> Drafts:
+    def draft(self, question: str, subsets: Sequence[Subset], options: DraftingOptions) -> Drafts:
         """Read all windows of all subsets at once and draft one answer per subset.
 
         A subset is left without a draft if its windows hold no span at all, or only spans that a

@@ -140,7 +140,6 @@ class PairEncoder:
             tokens=int(attention_mask.sum()),
         )
 
-
     def _without_specials(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """`ids` with special tokens turned into unknown ones.
 

@@ -30,9 +30,9 @@ from runtime.trace import DraftTrace, PlacementTrace, Stage, SubsetTrace, Trace
 from runtime.verification import (
     Reading,
     Readings,
-    VerificationOptions,
     Verdict,
     Verdicts,
+    VerificationOptions,
     Verifier,
 )
 
@@ -563,5 +563,3 @@ def _abstention(proposal: _Proposal | None, threshold: float, why: str) -> str:
     if proposal.route == "drafter":
         return f"the drafter prefers no answer, and {why}"
     return _too_low("the best answer", proposal, threshold)
-
-
