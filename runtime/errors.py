@@ -25,6 +25,7 @@ SpecragError
 │   └── BundleIncompatible         readable, but not usable for what was asked
 ├── SessionError
 │   ├── ProviderUnavailable        the named hardware cannot be used
+│   ├── RunTimedOut                a run was stopped at its deadline
 │   ├── RemoteUnavailable          the other box does not answer
 │   └── RemoteRefused              the other box answered with an error
 ├── MissingExtra                   an optional dependency is not installed
@@ -58,7 +59,7 @@ class SpecragError(Exception):
         return f"{self.what}{where}{fix}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross from the reader's child process; keyword-only arguments need help to be pickled.
+        # Errors cross from the reader's child process; keyword-only arguments need this to pickle.
         return _rebuild, (type(self), self.what, self.where, self.fix)
 
 
@@ -166,6 +167,10 @@ class SessionError(SpecragError):
 
 class ProviderUnavailable(SessionError):
     """The named hardware cannot be used here."""
+
+
+class RunTimedOut(SessionError):
+    """A run was stopped at its deadline; the session can be used again."""
 
 
 class RemoteUnavailable(SessionError):

@@ -38,8 +38,8 @@ from tokenizers import (
 )
 
 from models.bundle import (
-    FileFact,
     Bundle,
+    FileFact,
     Manifest,
     Precision,
     Role,
@@ -61,9 +61,9 @@ CORPUS: tuple[str, ...] = (
     "The pumping station at Éze has three pumps. Pump 1 and pump 2 run in turn; pump 3 is spare.",
     "The relief valve opens at 6.5 bar and must be tested every 12 months by the shift engineer.",
     "Fault code E-17 means that the motor is too hot. Switch the pump off and wait for 20 minutes.",
-    "The café beside the reservoir closes at five. The reservoir holds 4,200 cubic metres of water.",
-    "Bearings are greased every 500 hours with 30 g of lithium grease. Filters are changed monthly.",
-    "Who tests the relief valve? When does the valve open? What does the code mean? How much water?",
+    "The café beside the reservoir closes at 5. The reservoir holds 4,200 cubic metres of water.",
+    "Bearings are greased every 500 hours with 30 g of lithium grease. Filters change monthly.",
+    "Who tests the relief valve? When does the valve open? What does a code mean? How much water?",
     "水泵站有三台水泵。阀门在六点五巴时打开。 Насос номер один работает днём.",
 )
 
@@ -419,7 +419,7 @@ class _Graph:
 
 
 def _save(file: Path, model: onnx.ModelProto) -> None:
-    """Write the graph; FP16 weights go to `weights.bin`, the same bytes for both verifier graphs."""
+    """Write the graph; FP16 weights go to `weights.bin`, the same for both verifier graphs."""
     halves = [
         tensor
         for tensor in model.graph.initializer
