@@ -146,18 +146,24 @@ class PassageIndex:
             self._writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
         writer = self._writer
         for number in removed:
-            writer.delete_documents_by_term("passage", number)
+            self._delete(writer, number)
         for number, terms in added:
             document = tantivy.Document()
             document.add_unsigned("passage", number)
             document.add_text("terms", " ".join(terms))
             writer.add_document(document)
-        writer.delete_documents_by_term("passage", _MARKER)
+        self._delete(writer, _MARKER)
         marker = tantivy.Document()
         marker.add_unsigned("passage", _MARKER)
         marker.add_unsigned("sequence", sequence)
         writer.add_document(marker)
         writer.commit()
+
+    def _delete(self, writer: tantivy.IndexWriter, number: int) -> None:
+        # By query: by term, tantivy's Python binding finds no unsigned number and deletes nothing.
+        writer.delete_documents_by_query(
+            tantivy.Query.term_query(self._schema, "passage", number)
+        )
 
     def close(self) -> None:
         """Finish merges in the background and let go of the files."""
