@@ -1,0 +1,171 @@
+"""A fused FP32 graph -> two graphs over one FP16 weight file: FP16 for GPUs, FP32 for CPUs.
+
+What cannot be said in FP16 stays in FP32, by a block list that is measured and not guessed: every
+tensor of the graph is looked at while it answers real questions, heavy padding and a row without
+a single visible token; nodes that touch a value near the end of FP16's range are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from export import graph, parity
+from export.latency import Feeds
+
+WEIGHTS = "weights.bin"
+FP16_GRAPH = "model.fp16.onnx"
+FP32_GRAPH = "model.fp32.onnx"
+SAFE = float(np.finfo(np.float16).max) / 4  # room for inputs that were not measured
+MASK_VALUE = -10000.0  # inside FP16's range, and exp() of it is still exactly 0
+BLOCKED_OPERATORS = ("Range", "CumSum", "Min", "Max", "TopK", "If", "Loop", "Log", "Pow", "ReduceMean")
+
+
+@dataclass(frozen=True, slots=True)
+class HalfGraphs:
+    """The two graphs, and which nodes of the FP16 one stay in FP32 because of their range."""
+
+    half: onnx.ModelProto
+    single: onnx.ModelProto
+    blocked: tuple[str, ...]
+
+
+def make_half_graphs(fused: onnx.ModelProto, blocked: tuple[str, ...]) -> HalfGraphs:
+    """Convert `fused` (which is changed) to FP16, and to FP32 over the same FP16 weights.
+
+    Args:
+        blocked: names of nodes that stay in FP32, from `out_of_range_nodes`.
+    """
+    from onnxruntime.transformers.onnx_model import OnnxModel
+
+    single = onnx.ModelProto()
+    single.CopyFrom(fused)
+    _bound_masks(fused)
+    wrapped = OnnxModel(fused)
+    with graph.quiet():
+        wrapped.convert_float_to_float16(
+            keep_io_types=True,
+            use_symbolic_shape_infer=False,
+            op_block_list=list(BLOCKED_OPERATORS),
+            node_block_list=list(blocked),
+        )
+    half: onnx.ModelProto = wrapped.model
+    graph.name_nodes(half)
+    shared = {
+        tensor.name
+        for tensor in half.graph.initializer
+        if tensor.data_type == TensorProto.FLOAT16
+        and numpy_helper.to_array(tensor).nbytes >= graph.EXTERNAL_FROM
+    }
+    _copy_halves(half, single, shared)
+    return HalfGraphs(half, graph.widen_half_weights(single, shared), blocked)
+
+
+def _bound_masks(model: onnx.ModelProto) -> None:
+    """Fused attention masks with a value that FP16 can hold."""
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "mask_filter_value":
+                attribute.f = max(attribute.f, MASK_VALUE)
+
+
+def _copy_halves(half: onnx.ModelProto, single: onnx.ModelProto, names: set[str]) -> None:
+    """Both graphs hold the same rounding: the FP32 weights become the FP16 ones, widened."""
+    rounded = {tensor.name: tensor for tensor in half.graph.initializer if tensor.name in names}
+    for tensor in single.graph.initializer:
+        if tensor.name in rounded:
+            values = numpy_helper.to_array(rounded[tensor.name]).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def save_half_graphs(graphs: HalfGraphs, folder: Path) -> dict[str, str]:
+    """Write both graphs and their weight file; returns precision -> file."""
+    weights = graph.WeightFile(folder / WEIGHTS)
+    graph.save(graphs.half, folder / FP16_GRAPH, weights)
+    graph.save(graphs.single, folder / FP32_GRAPH, weights)
+    return {"fp16": FP16_GRAPH, "fp32": FP32_GRAPH}
+
+
+def out_of_range_nodes(
+    fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path
+) -> tuple[str, ...]:
+    """Names of the nodes that produce or consume values too large for FP16.
+
+    Args:
+        feeds: what to run; the more varied, the better.
+    """
+    large = {name for name, peak in _peaks(fused, feeds, work).items() if not peak <= SAFE}
+    large |= {
+        tensor.name
+        for tensor in fused.graph.initializer
+        if tensor.data_type == TensorProto.FLOAT
+        and not np.abs(numpy_helper.to_array(tensor)).max(initial=0.0) <= SAFE
+    }
+    return tuple(
+        node.name
+        for node in fused.graph.node
+        if large.intersection(node.input) or large.intersection(node.output)
+    )
+
+
+def _peaks(fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) -> dict[str, float]:
+    """The largest absolute value that each float tensor of the graph takes."""
+    import onnxruntime
+
+    watched = onnx.ModelProto()
+    watched.CopyFrom(fused)
+    outputs = {output.name for output in watched.graph.output}
+    inner = [name for node in fused.graph.node for name in node.output if name not in outputs]
+    # An output without a type takes the one that ONNX Runtime infers.
+    watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner if name)
+    path = work / "watched.onnx"
+    onnx.save(watched, str(path), save_as_external_data=True, location="watched.bin")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    wanted = [value.name for value in session.get_inputs()]
+    names = [value.name for value in session.get_outputs()]
+    peaks = dict.fromkeys(names, 0.0)
+    for batch in feeds:
+        values = session.run(names, {name: batch[name] for name in wanted})
+        for name, value in zip(names, values, strict=True):
+            peaks[name] = max(peaks[name], _peak(value))
+    return peaks
+
+
+def _peak(value: Any) -> float:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.size == 0:
+        return 0.0
+    return float(np.abs(value).max())
+
+
+def stress_feeds(inputs: Feeds, max_length: int) -> Iterator[Feeds]:
+    """Inputs at the edges: heavy padding, one visible token, and a fully masked row.
+
+    Args:
+        inputs: one real batch, whose first row is used.
+        max_length: rows are padded to this many tokens.
+    """
+    row = {name: values[:1, :max_length] for name, values in inputs.items()}
+    width = row["input_ids"].shape[1]
+    for visible in (width, 1, 0):
+        feeds = {
+            name: np.pad(values, ((0, 0), (0, max_length - width))) for name, values in row.items()
+        }
+        mask: NDArray[np.int64] = np.zeros((1, max_length), dtype=np.int64)
+        mask[:, :visible] = 1
+        yield {**feeds, "attention_mask": mask}
+
+
+def is_finite(path: Path, feeds: Iterator[Feeds], threads: int) -> bool:
+    """Whether all logits of the graph at `path` are finite on `feeds`."""
+    run = parity.open_runner(path, threads)
+    return all(bool(np.isfinite(output).all()) for batch in feeds for output in run(batch))
