@@ -1,0 +1,294 @@
+"""Settings -> a ready pipeline, or the knowledge base alone.
+
+What takes time at a cold start is done side by side: each model's checksums, tokenizer and session
+in a thread of its own, while the knowledge base opens. A verifier elsewhere that does not answer is
+no reason to answer nothing: the pipeline then works without, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from edge.settings import Settings, knowledge_base_path
+from models.bundle import Bundle, Manifest, Role, check_files, read_manifest
+from runtime.errors import BundleIncompatible, BundleNotFound, RemoteUnavailable
+
+if TYPE_CHECKING:  # a question waits for these imports; only what is needed is loaded, in threads
+    from runtime.decision import Calibration
+    from runtime.encoding import PairEncoder
+    from runtime.knowledge_base import KnowledgeBase
+    from runtime.pipeline import AskOptions, Pipeline
+    from runtime.sessions import Session
+    from runtime.windows import WindowTokenizer
+
+CALIBRATION = "calibration.json"  # runtime.calibration.FILE, without importing numpy for it
+DEFAULT_BUNDLES: dict[Role, str] = {
+    "drafter": "drafter-minilm-l3",
+    "verifier": "verifier-minilm-l6",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A ready pipeline and what people should know about how it came to be."""
+
+    pipeline: Pipeline
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A bundle, opened."""
+
+    bundle: Bundle
+    encoder: PairEncoder
+    session: Session | None
+    warnings: tuple[str, ...] = ()
+
+
+def bundle_path(settings: Settings, role: Role) -> Path:
+    """The folder of the bundle for `role`: the setting, or the default beside the package."""
+    named = settings.drafter if role == "drafter" else settings.verifier
+    if named is not None:
+        return named
+    import models
+
+    return Path(models.__file__).parent / DEFAULT_BUNDLES[role]
+
+
+def find_bundle(settings: Settings, role: Role) -> Bundle:
+    """The bundle for `role`, every file checked.
+
+    Raises:
+        BundleError: it is missing, damaged or of another role.
+    """
+    path = bundle_path(settings, role)
+    bundle = Bundle(path, _manifest(path, role))
+    check_files(bundle)
+    return bundle
+
+
+def window_tokenizer(settings: Settings) -> WindowTokenizer:
+    """The drafter's tokenizer as windows are cut with; its own file is checked, no model loaded.
+
+    Raises:
+        BundleError: the drafter bundle is missing or its tokenizer damaged.
+    """
+    from runtime.windows import WindowTokenizer
+
+    bundle = _tokenizer_bundle(bundle_path(settings, "drafter"), "drafter")
+    return WindowTokenizer.from_file(bundle.tokenizer_path)
+
+
+def _tokenizer_bundle(path: Path, role: Role) -> Bundle:
+    """A bundle whose model is not needed here: tokenizer and calibration are checked."""
+    bundle = Bundle(path, _manifest(path, role))
+    needed = (bundle.manifest.tokenizer, CALIBRATION)
+    files = {name: fact for name, fact in bundle.manifest.files.items() if name in needed}
+    check_files(replace(bundle, manifest=replace(bundle.manifest, files=files)))
+    return bundle
+
+
+def _manifest(path: Path, role: Role) -> Manifest:
+    try:
+        manifest = read_manifest(path)
+    except BundleNotFound as error:
+        raise BundleNotFound(
+            f"There is no {role} bundle here",
+            where=str(path),
+            fix=f"Name one with --{role} DIR, or make one with `specrag export {role}`",
+        ) from error
+    if manifest.role != role:
+        raise BundleIncompatible(
+            f"Bundle {manifest.name} is a {manifest.role}, not a {role}",
+            where=str(path),
+            fix=f"Name a {role} bundle with --{role} DIR",
+        )
+    return manifest
+
+
+def open_knowledge_base(
+    settings: Settings,
+    *,
+    create: bool = False,
+    writable: bool = False,
+    with_tokenizer: bool = False,
+    on_wait: Callable[[str], None] | None = None,
+) -> KnowledgeBase:
+    """The knowledge base that the settings name.
+
+    Args:
+        with_tokenizer: as it takes to add documents, to read windows, and to know stale ones.
+        on_wait: told who else is writing, before waiting for it.
+
+    Raises:
+        KnowledgeBaseError: it is missing, locked, damaged, newer, or cannot be written.
+        BundleError: there is no tokenizer to be had.
+    """
+    from runtime.knowledge_base import KnowledgeBase
+
+    tokenizer = window_tokenizer(settings) if with_tokenizer and create else None
+    knowledge_base = KnowledgeBase.open(
+        knowledge_base_path(settings),
+        create=create,
+        writable=writable,
+        stemmer=settings.stemmer,
+        on_wait=on_wait,
+    )
+    if with_tokenizer:
+        try:
+            knowledge_base.tokenizer = tokenizer or window_tokenizer(settings)
+        except BaseException:
+            knowledge_base.close()
+            raise
+    return knowledge_base
+
+
+def assemble(settings: Settings, *, create: bool = False, writable: bool = False) -> Assembled:
+    """A pipeline over the knowledge base and the two models that the settings name.
+
+    Raises:
+        KnowledgeBaseError, BundleError, SessionError: what the parts raise. A remote verifier that
+            does not answer is a warning instead.
+    """
+    with ThreadPoolExecutor(3, thread_name_prefix="specrag-open") as threads:
+        drafter_work = threads.submit(_open_drafter, settings)
+        verifier_work = threads.submit(_open_verifier, settings)
+        knowledge_base_work = threads.submit(
+            open_knowledge_base, settings, create=create, writable=writable, with_tokenizer=True
+        )
+        try:
+            knowledge_base = knowledge_base_work.result()
+            drafter, verifier = drafter_work.result(), verifier_work.result()
+        except BaseException:
+            for work in (knowledge_base_work, drafter_work, verifier_work):
+                work.add_done_callback(_close_result)
+            raise
+    return _joined(knowledge_base, drafter, verifier)
+
+
+def _close_result(work: Future[Any]) -> None:
+    """Close what one thread opened although another one failed."""
+    if work.cancelled() or work.exception() is not None:
+        return
+    result = work.result()
+    closable = result.session if isinstance(result, _Model) else result
+    if closable is not None:
+        closable.close()
+
+
+def _open_drafter(settings: Settings) -> _Model:
+    return _open_local(settings, "drafter")
+
+
+def _open_verifier(settings: Settings) -> _Model:
+    if settings.verifier_url is None:
+        return _open_local(settings, "verifier")
+    from runtime.encoding import PairEncoder
+    from runtime.remote import open_remote_session
+
+    bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
+    encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
+    try:
+        session = open_remote_session(
+            settings.verifier_url, token=settings.token, timeout=settings.timeout
+        )
+    except RemoteUnavailable as error:
+        return _Model(bundle, encoder, None, (f"answers are not verified: {error}",))
+    return _Model(bundle, encoder, session)
+
+
+def _open_local(settings: Settings, role: Role) -> _Model:
+    from runtime.encoding import PairEncoder
+    from runtime.sessions import SessionOptions, open_session
+
+    bundle = find_bundle(settings, role)
+    encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
+    provider = settings.provider
+    if role == "drafter" and settings.drafter_provider is not None:
+        provider = settings.drafter_provider
+    options = SessionOptions(
+        provider=provider,
+        threads=settings.threads,
+        require_provider=settings.require_provider,
+        cache=settings.engine_cache,
+    )
+    session = open_session(bundle, options)
+    return _Model(bundle, encoder, session, session.placement.warnings)
+
+
+def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) -> Assembled:
+    from runtime.drafting import Drafter
+    from runtime.pipeline import Pipeline
+    from runtime.verification import Verifier
+
+    assert drafter.session is not None
+    judge = None
+    if verifier.session is not None:
+        judge = Verifier(
+            verifier.session,
+            verifier.encoder,
+            verifier.bundle.manifest.null_index,
+            reuses_windows=drafter.bundle.tokenizer_sha256 == verifier.bundle.tokenizer_sha256,
+        )
+    calibration, doubts = calibration_of(drafter.bundle, verifier.bundle)
+    pipeline = Pipeline(
+        knowledge_base,
+        Drafter(drafter.session, drafter.encoder, drafter.bundle.manifest.null_index),
+        judge,
+        calibration=calibration,
+    )
+    return Assembled(pipeline, (*drafter.warnings, *verifier.warnings, *doubts))
+
+
+def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tuple[str, ...]]:
+    """The maps that were fitted for this very pair, and why there are none if there are none.
+
+    The verifier's bundle holds them, with the drafter they were fitted beside; with another
+    drafter they would promise what nobody measured.
+    """
+    from runtime.calibration import CalibrationMap
+    from runtime.decision import Calibration
+
+    stored = verifier.optional_json(CALIBRATION)
+    if stored is None:
+        return Calibration({}), ()
+    if stored.get("drafter") != drafter.manifest.name:
+        return Calibration({}), (
+            f"confidences are uncalibrated: {verifier.manifest.name} was calibrated beside the "
+            f"drafter {stored.get('drafter')}, not {drafter.manifest.name}",
+        )
+    maps = {route: CalibrationMap.from_json(raw) for route, raw in stored["maps"].items()}
+    return Calibration(maps), ()
+
+
+def ask_options(settings: Settings) -> AskOptions:
+    """The settings that concern one question, as the pipeline takes them."""
+    from runtime.drafting import DraftingOptions
+    from runtime.pipeline import AskOptions
+    from runtime.retrieval import RetrievalOptions
+    from runtime.verification import Term, VerificationOptions
+
+    return AskOptions(
+        route=cast("Literal['auto', 'speculative', 'standard', 'drafter']", settings.route),
+        windows=settings.k,
+        subsets=settings.subsets,
+        strategy=settings.strategy,
+        seed=settings.seed,
+        threshold=settings.threshold,
+        drafter_deadline=settings.deadline,
+        retrieval=RetrievalOptions(exclude_flagged=settings.exclude_flagged),
+        drafting=DraftingOptions(
+            max_answer_tokens=settings.answer_tokens, rationale_tokens=settings.rationale_tokens
+        ),
+        verification=VerificationOptions(
+            context=cast("Literal['rationale', 'window']", settings.verify),
+            refine=settings.refine,
+            terms=cast("tuple[Term, ...]", settings.terms),
+            max_answer_tokens=settings.answer_tokens,
+        ),
+    )

@@ -1,0 +1,206 @@
+"""The command line `specrag`: words -> one command, its errors told in one shape.
+
+Commands live in edge/commands/, each imported only when it is called, so that a question pays for
+nothing but answering. Exit codes: 0 done (an honest "not in these documents" is an answer too),
+1 failed, 2 wrong usage, 70 a fault of specrag itself, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from edge.command import common_options, show_error
+from runtime.errors import SpecragError
+
+INTERNAL_FAULT = 70  # sysexits.h: EX_SOFTWARE
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+# section -> command -> where it is.
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Documents": {
+        "add": "edge.commands.documents:add",
+        "list": "edge.commands.documents:list_documents",
+        "remove": "edge.commands.documents:remove",
+        "status": "edge.commands.upkeep:status",
+        "watch": "edge.commands.watch:watch",
+        "verify": "edge.commands.upkeep:verify",
+        "compact": "edge.commands.upkeep:compact",
+        "rewindow": "edge.commands.upkeep:rewindow",
+    },
+    "Questions": {
+        "ask": "edge.commands.ask:ask",
+        "show": "edge.commands.show:show",
+        "eval": "edge.commands.evaluate:evaluate",
+        "demo": "edge.demo:demo",
+    },
+    "This machine": {
+        "doctor": "edge.doctor:doctor",
+        "info": "edge.commands.info:info",
+        "node": "edge.node:node",
+        "completion": "edge.commands.completion:completion",
+    },
+    "Models": {
+        "bundle": "edge.commands.bundle:bundle",
+        "export": "edge.commands.heavy:export",
+        "train": "edge.commands.heavy:train",
+        "calibrate": "edge.commands.heavy:calibrate",
+    },
+}
+LOCATIONS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(LOCATIONS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LOCATIONS:
+            return None
+        module, attribute = LOCATIONS[cmd_name].split(":")
+        found = getattr(import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], LOCATIONS, 1)
+            if close:
+                error.message += f" Did you mean {close[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, self._short_help(ctx, name)) for name in names], col_max=14
+                )
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        found = self.get_command(ctx, name)
+        return found.get_short_help_str(70) if found else ""
+
+
+def _version() -> str:
+    try:
+        return version("specrag")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog="\b\nExamples:\n  specrag add manuals/\n  specrag ask 'How often is the valve tested?'"
+    "\n  specrag doctor",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(_version(), prog_name="specrag", package_name="specrag")
+@click.option("--kb", type=click.Path(), metavar="DIR", help="Folder of the knowledge base.")
+def cli(**_: object) -> None:
+    """Ask a folder of documents, offline: a small model drafts, a larger one verifies, and every
+    answer is an exact slice of your documents."""
+
+
+cli.params.extend(common_options())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: run one command and exit with its code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):  # file names that are not UTF-8 must not end a run
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _after_broken_pipe()
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run one command, telling its errors; the exit code."""
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    try:
+        code = cli.main(list(arguments), prog_name="specrag", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        return _usage_error(error, as_json)
+    except SpecragError as error:
+        if debug:
+            _traceback()
+        show_error(
+            what=error.what,
+            where=error.where,
+            fix=error.fix,
+            kind=type(error).__name__,
+            as_json=as_json,
+        )
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _after_broken_pipe()
+    except Exception as error:
+        return _internal_fault(error, as_json, debug)
+
+
+def _usage_error(error: click.ClickException, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "specrag"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message())
+        return 2
+    show_error(
+        what=error.format_message().rstrip("."),
+        where=path,
+        fix=f"See `{path} --help`",
+        kind="UsageError",
+        as_json=as_json,
+    )
+    return 2
+
+
+def _internal_fault(error: Exception, as_json: bool, debug: bool) -> int:
+    if debug:
+        _traceback()
+    show_error(
+        what=f"specrag itself failed: {type(error).__name__}: {error}",
+        where=None,
+        fix="Please report it (see CONTRIBUTING.md) with "
+        + ("the lines above" if debug else "what the same command prints with --debug"),
+        kind="InternalFault",
+        as_json=as_json,
+    )
+    return INTERNAL_FAULT
+
+
+def _traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _after_broken_pipe() -> int:
+    """The reader has gone (`| head`): say nothing, not even when Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    main()

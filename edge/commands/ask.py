@@ -1,0 +1,134 @@
+"""ask: questions -> answers, one from the command line, or as they are typed or piped in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from edge.command import SCHEMA_VERSION, Run, command
+from runtime.errors import SpecragError
+
+if TYPE_CHECKING:
+    from edge.assembly import Assembled
+    from runtime.pipeline import Answer, Event
+
+_HELP = ":explain  show how each answer came about, or stop it\n:quit     leave (as does Ctrl-D)"
+
+
+@command(
+    "ask",
+    scopes=("store", "models", "question"),
+    examples=(
+        "specrag ask 'How often is the relief valve tested?'",
+        "specrag ask --explain --threshold strict 'Which oil does pump 3 need?'",
+        "specrag ask --verifier-url http://10.0.0.7:8300 --token SECRET 'What does E-17 mean?'",
+        "specrag ask --json < questions.txt",
+    ),
+)
+@click.argument("question", nargs=-1, metavar="[QUESTION]")
+@click.option("--explain", is_flag=True, help="Show subsets, drafts, every score and timings.")
+def ask(run: Run, question: tuple[str, ...], explain: bool) -> None:
+    """Ask a question; without one, ask many.
+
+    Without a QUESTION, questions are read from the terminal, or one a line from a pipe. An answer
+    is always an exact slice of a document; where nothing is sure enough, the answer is that it is
+    not in these documents, with the closest passages.
+    """
+    if question:
+        with _assembled(run) as assembled:
+            _answer(run, assembled, " ".join(question), explain)
+    elif sys.stdin.isatty():
+        _converse(run, explain)
+    else:
+        with _assembled(run) as assembled:
+            for line in sys.stdin:
+                if line.strip():
+                    _answer(run, assembled, line, explain)
+
+
+@contextmanager
+def _assembled(run: Run) -> Iterator[Assembled]:
+    from edge.assembly import assemble
+
+    # The screen (rich, on a terminal) is imported while the models load.
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(assemble, run.settings)
+        if not run.json:
+            assert run.screen
+        assembled = work.result()
+    with assembled.pipeline:
+        for warning in assembled.warnings:
+            run.warn(warning)
+        yield assembled
+
+
+def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> None:
+    from edge.assembly import ask_options
+    from edge.rendering import answer_json, explanation_json, show_answer, show_explanation
+
+    pipeline = assembled.pipeline
+    events = list(pipeline.ask(question, ask_options(run.settings)))
+    answer = _last(events)
+    as_json = answer_json(answer, assembled.warnings) if run.json or run.settings.log else {}
+    if run.settings.log is not None:
+        from runtime.trace import append_line
+
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        append_line(
+            run.settings.log, {"schema_version": SCHEMA_VERSION, "time": now, **as_json}
+        )
+    if run.json:
+        run.emit({**as_json, **(explanation_json(events) if explain else {})})
+        return
+    show_answer(run.screen, answer, pipeline.knowledge_base)
+    if explain:
+        show_explanation(run.screen, answer, events, pipeline.knowledge_base)
+
+
+def _last(events: list[Event]) -> Answer:
+    from runtime.pipeline import Answered
+
+    last = events[-1]
+    assert isinstance(last, Answered)  # the stream always ends with it
+    return last.answer
+
+
+def _converse(run: Run, explain: bool) -> None:
+    """Read questions from the terminal until it ends; one failing question does not end it."""
+    import readline  # noqa: F401  input() then has editing and history
+
+    from edge.command import show_error
+
+    with _assembled(run) as assembled:
+        documents = assembled.pipeline.knowledge_base.statistics().documents
+        run.notices.line((f"{documents} documents. Ask, or :help.", "dim"))
+        while True:
+            try:
+                line = input("? ").strip()
+            except EOFError:
+                run.notices.line()
+                return
+            if line in (":quit", ":q", ":exit"):
+                return
+            if line == ":explain":
+                explain = not explain
+                run.notices.line(f"explanations {'on' if explain else 'off'}")
+            elif line.startswith(":"):
+                run.notices.line(_HELP)
+            elif line:
+                try:
+                    _answer(run, assembled, line, explain)
+                except SpecragError as error:
+                    show_error(
+                        what=error.what,
+                        where=error.where,
+                        fix=error.fix,
+                        kind=type(error).__name__,
+                        as_json=run.json,
+                    )

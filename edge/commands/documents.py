@@ -1,0 +1,273 @@
+"""add, list, remove: which documents the knowledge base holds."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge.command import Run, command
+from edge.screen import Column
+from runtime.documents import Document
+from runtime.errors import SpecragError, UsageError
+
+if TYPE_CHECKING:
+    from edge.ingestion import Outcome
+
+_SHOWN_ROWS = 40
+
+
+@command(
+    "add",
+    scopes=("store", "models"),
+    examples=(
+        "specrag add manuals/ circulars.txt",
+        "specrag add 'reports/**/*.pdf' --kb /media/stick/station",
+        "specrag add manuals/ --json",
+    ),
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--again", is_flag=True, help="Read files again although they have not changed.")
+@click.option("--no-ocr", is_flag=True, help="Do not read pictures of text.")
+def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
+    """Add files, folders and patterns of files.
+
+    Files that have not changed are left alone, changed ones replace their old version. Fails if a
+    path named on the command line could not be read, or nothing could; files found in folders that
+    have no reader are skipped.
+    """
+    from edge.assembly import open_knowledge_base
+    from edge.ingestion import exit_code, find, ingest
+    from edge.settings import knowledge_base_path
+    from runtime.readers import ReadOptions
+
+    kb_path = knowledge_base_path(run.settings)
+    files, problems = find(paths, leave_out=kb_path)
+    outcomes = [*problems]
+    if files:
+        with open_knowledge_base(
+            run.settings, create=True, with_tokenizer=True, on_wait=_say_waiting(run)
+        ) as kb:
+            with progress(run, len(files)) as advance:
+                outcomes += ingest(
+                    kb, files, options=ReadOptions(ocr=not no_ocr), again=again, on_progress=advance
+                )
+            if kb.stale:
+                run.warn("some windows are stale; cut them anew with `specrag rewindow`")
+    if run.json:
+        run.emit({"kb": str(kb_path), **outcomes_json(outcomes)})
+    else:
+        show_outcomes(run, outcomes)
+    return exit_code(outcomes)
+
+
+def _say_waiting(run: Run) -> Callable[[str], None]:
+    return lambda holder: run.warn(f"waiting for {holder}, which is writing to the knowledge base")
+
+
+@contextmanager
+def progress(run: Run, total: int) -> Iterator[Callable[[int, str], None] | None]:
+    """A progress bar on standard error, where that is a terminal that nobody parses."""
+    import sys
+
+    from edge.screen import is_terminal, one_line
+
+    if run.json or not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(done: int, path: str) -> None:
+            name = path.rsplit("/", 1)[-1]
+            bar.update(task, completed=done, description=one_line(name, 40))
+
+        yield advance
+
+
+def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """`add`'s result, see docs/json.md."""
+    from edge.ingestion import STATUSES
+
+    counts = Counter(outcome.status for outcome in outcomes)
+    return {
+        "files": [_outcome_json(outcome) for outcome in outcomes],
+        "summary": {status: counts[status] for status in STATUSES},
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    error = outcome.error
+    return {
+        "source": outcome.source,
+        "named": outcome.named,
+        "status": outcome.status,
+        "documents": [document_json(document) for document in outcome.documents],
+        "error": None if error is None else error_json(error),
+        "failures": [error_json(failure) for failure in outcome.failures],
+    }
+
+
+def error_json(error: SpecragError) -> dict[str, Any]:
+    """An error inside a result, in the shape of the errors that end a command."""
+    return {
+        "what": error.what,
+        "where": error.where,
+        "fix": error.fix,
+        "kind": type(error).__name__,
+    }
+
+
+def document_json(document: Document) -> dict[str, Any]:
+    """A document, see docs/json.md."""
+    return {
+        "id": document.id,
+        "source": document.source,
+        "title": document.title,
+        "media_type": document.media_type,
+        "content_sha256": document.content_sha256,
+        "size": document.size,
+        "characters": document.characters,
+        "windows": document.windows,
+        "added_at": document.added_at,
+        "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in document.flags],
+    }
+
+
+def show_outcomes(run: Run, outcomes: Sequence[Outcome]) -> None:
+    """A summary for people: what failed or was skipped first told, and why."""
+    from edge.ingestion import STATUSES
+    from edge.rendering import short_path
+
+    told = [outcome for outcome in outcomes if outcome.status != "unchanged"]
+    order = {status: place for place, status in enumerate(STATUSES)}
+    told.sort(key=lambda outcome: order[outcome.status])
+    rows = [
+        (outcome.status, short_path(outcome.source), _note(outcome)) for outcome in told[-_SHOWN_ROWS:]
+    ]
+    if rows:
+        run.screen.table("", (Column("status"), Column("file"), Column("", wide=True)), rows)
+    if len(told) > len(rows):
+        run.screen.line((f"… and {len(told) - len(rows)} more; all of them with --json", "dim"))
+    counts = Counter(outcome.status for outcome in outcomes)
+    run.screen.line(", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
+
+
+def _note(outcome: Outcome) -> str:
+    if outcome.error is not None:
+        fix = f". {outcome.error.fix}" if outcome.error.fix else ""
+        return f"{outcome.error.what}{fix}"
+    windows = sum(document.windows for document in outcome.documents)
+    flags = sorted({flag.kind for document in outcome.documents for flag in document.flags})
+    documents = f"{len(outcome.documents)} documents, " if len(outcome.documents) != 1 else ""
+    notes = [f"{documents}{windows} windows"]
+    if flags:
+        notes.append(f"flagged: {', '.join(flags)}")
+    notes += [f"not read: {failure}" for failure in outcome.failures]
+    return "; ".join(notes)
+
+
+@command(
+    "list",
+    scopes=("store",),
+    examples=("specrag list", "specrag list --flagged --json"),
+)
+@click.option("--flagged", is_flag=True, help="Only documents with flags, such as hidden text.")
+def list_documents(run: Run, flagged: bool) -> None:
+    """List the documents."""
+    from edge.assembly import open_knowledge_base
+
+    with open_knowledge_base(run.settings) as kb:
+        documents = [document for document in kb.documents() if document.flags or not flagged]
+        path = kb.path
+    if run.json:
+        run.emit({"kb": str(path), "documents": [document_json(one) for one in documents]})
+        return
+    if not documents:
+        run.screen.line(("no documents", "dim"), f" in {path}")
+        return
+    from edge.rendering import short_path
+
+    columns = (
+        Column("id", right=True), Column("file"), Column("title"),
+        Column("characters", right=True), Column("windows", right=True), Column("flags", wide=True),
+    )  # fmt: skip
+    run.screen.table(
+        "",
+        columns,
+        [
+            (
+                str(one.id), short_path(one.source), one.title, f"{one.characters:,}",
+                f"{one.windows:,}", ", ".join(sorted({flag.kind for flag in one.flags})),
+            )
+            for one in documents
+        ],
+    )  # fmt: skip
+
+
+@command(
+    "remove",
+    scopes=("store",),
+    examples=("specrag remove manuals/old.pdf", "specrag remove notes.txt && specrag compact"),
+)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+def remove(run: Run, sources: tuple[str, ...]) -> int:
+    """Remove documents by their file's path, or its last part where that is unambiguous.
+
+    Removed text leaves answers at once, and the knowledge base's files with `specrag compact`.
+    """
+    from edge.assembly import open_knowledge_base
+
+    removed: dict[str, int] = {}
+    with open_knowledge_base(run.settings, writable=True) as kb:
+        known = [document.source for document in kb.documents()]
+        known += [failure.source for failure in kb.failures()]
+        matched = [match_source(known, source) for source in sources]
+        with kb.batch():
+            for source in matched:
+                removed[source] = kb.remove(source)
+    if run.json:
+        run.emit({"removed": [{"source": s, "documents": n} for s, n in removed.items()]})
+        return 0
+    for source, count in removed.items():
+        run.screen.line(("removed ", "good"), f"{source} ({count} documents)")
+    return 0
+
+
+def match_source(known: Sequence[str], wanted: str) -> str:
+    """The source that `wanted` names: exactly, as a path from here, or by its last parts.
+
+    Raises:
+        UsageError: none, or more than one.
+    """
+    from runtime.knowledge_base import MEMBER
+    from runtime.readers.discovery import display_name
+
+    archives = {source.split(MEMBER, 1)[0] for source in known if MEMBER in source}
+    sources = dict.fromkeys((*known, *archives))
+    for exact in (wanted, display_name(os.path.abspath(wanted))):
+        if exact in sources:
+            return exact
+    tail = "/" + wanted.lstrip("/")
+    close = [source for source in sources if source.endswith(tail)]
+    if len(close) == 1:
+        return close[0]
+    raise UsageError(
+        f"{len(close)} documents end in this name" if close else "No document has this source",
+        where=wanted,
+        fix=f"Name one of: {', '.join(close)}" if close else "See `specrag list` for all of them",
+    )

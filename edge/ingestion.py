@@ -1,0 +1,215 @@
+"""Paths -> documents in the knowledge base, and for each file what became of it.
+
+Files are read in child processes a few ahead of the one that is stored, and published in groups, so
+that an interrupted run has lost a few seconds at most and the next one goes on from there: a file
+whose bytes are known already costs a hash and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runtime.documents import Document
+from runtime.errors import (
+    DocumentError,
+    DocumentTooLarge,
+    MissingExtra,
+    SpecragError,
+    UnsupportedDocument,
+    UsageError,
+)
+from runtime.knowledge_base import MEMBER, KnowledgeBase
+from runtime.readers import FoundFile, FoundFiles, ReadFile, ReadOptions, find_files, read_file
+
+Status = Literal["added", "updated", "unchanged", "skipped", "failed"]
+STATUSES: tuple[Status, ...] = ("added", "updated", "unchanged", "skipped", "failed")
+
+_READERS = 2  # files read at once, each in a child process
+_GROUP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one source.
+
+    Attributes:
+        named: the path was given itself, not found in a folder.
+        documents: what the knowledge base now holds of it.
+        error: why it was skipped or failed.
+        failures: members of an archive that could not be read, although others could.
+    """
+
+    source: str
+    named: bool
+    status: Status
+    documents: tuple[Document, ...] = ()
+    error: SpecragError | None = None
+    failures: tuple[SpecragError, ...] = ()
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """1 if a named path failed or nothing at all could be read, else 0."""
+    readable = any(outcome.status in ("added", "updated", "unchanged") for outcome in outcomes)
+    named_failed = any(outcome.named and outcome.status == "failed" for outcome in outcomes)
+    return 0 if readable and not named_failed else 1
+
+
+def find(paths: Iterable[str | Path], *, leave_out: Path) -> tuple[list[FoundFile], list[Outcome]]:
+    """The files that `paths` stand for, and outcomes for what will not be read.
+
+    Args:
+        leave_out: the knowledge base's own folder.
+    """
+    found = find_files(paths)
+    own = os.path.abspath(leave_out) + os.sep
+    files = [file for file in found.files if not str(file.path).startswith(own)]
+    problems = [
+        Outcome(error.where or "", True, "failed", error=error) for error in found.errors
+    ]
+    problems += [_skipped(source) for source in found.skipped if not source.startswith(own)]
+    if not files and not found.errors:
+        problems.append(_nothing(paths, found))
+    return files, problems
+
+
+def _skipped(source: str) -> Outcome:
+    error = UnsupportedDocument("No reader for this kind of file", where=source)
+    return Outcome(source, False, "skipped", error=error)
+
+
+def _nothing(paths: Iterable[str | Path], found: FoundFiles) -> Outcome:
+    given = ", ".join(map(str, paths))
+    error = UsageError(
+        "There are no readable files here" if found.skipped else "There are no files here",
+        where=given,
+        fix="docs/formats.md lists what can be read",
+    )
+    return Outcome(given, True, "failed", error=error)
+
+
+def ingest(
+    knowledge_base: KnowledgeBase,
+    files: Sequence[FoundFile],
+    *,
+    options: ReadOptions | None = None,
+    again: bool = False,
+    on_progress: Callable[[int, str], None] | None = None,
+) -> Iterator[Outcome]:
+    """Add `files` to the knowledge base; an outcome for each, in order, once it is published.
+
+    Args:
+        again: read files although their bytes are in already.
+        on_progress: told how many files are done, and which comes next.
+
+    Raises:
+        KnowledgeBaseError: the knowledge base cannot be written; what was published stays.
+    """
+    known = _known_documents(knowledge_base)
+    readings = _read_ahead(files, {} if again else known, options or ReadOptions())
+    done = 0
+    while done < len(files):
+        outcomes: list[Outcome] = []
+        started = time.monotonic()
+        with knowledge_base.batch():
+            for file, work in readings:
+                if on_progress is not None:
+                    on_progress(done, file.source)
+                outcomes.append(_store(knowledge_base, file, work, known.get(file.source, [])))
+                done += 1
+                if time.monotonic() - started > _GROUP_SECONDS:
+                    break
+        yield from outcomes
+
+
+def _known_documents(knowledge_base: KnowledgeBase) -> dict[str, list[Document]]:
+    """Documents by the file they come from; an archive's members under the archive."""
+    known: dict[str, list[Document]] = {}
+    for document in knowledge_base.documents():
+        parts = document.source.split(MEMBER)
+        for count in range(1, len(parts) + 1):  # a folder's name may end in "!", too
+            known.setdefault(MEMBER.join(parts[:count]), []).append(document)
+    return known
+
+
+def _read_ahead(
+    files: Sequence[FoundFile], known: dict[str, list[Document]], options: ReadOptions
+) -> Iterator[tuple[FoundFile, Future[ReadFile | None]]]:
+    """Each file with its reading, a few of them under way."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="specrag-read") as threads:
+        waiting: deque[tuple[FoundFile, Future[ReadFile | None]]] = deque()
+        try:
+            for file in files:
+                held = known.get(file.source, [])
+                waiting.append((file, threads.submit(_read, file, held, options)))
+                if len(waiting) > 2 * _READERS:
+                    yield waiting.popleft()
+            while waiting:
+                yield waiting.popleft()
+        finally:
+            for _, work in waiting:
+                work.cancel()
+
+
+def _read(file: FoundFile, held: Sequence[Document], options: ReadOptions) -> ReadFile | None:
+    """The file's documents; None if exactly its bytes are held already.
+
+    Raises:
+        DocumentError, MissingExtra: the file cannot be read.
+    """
+    if file.size > options.file_bytes:
+        raise DocumentTooLarge(
+            f"It has {file.size / 1e6:,.0f} MB; the most is {options.file_bytes / 1e6:,.0f} MB",
+            where=file.source,
+            fix="Split it, and add its parts",
+        )
+    if held:
+        digest = _sha256(file)
+        if all(document.content_sha256 == digest for document in held):
+            return None
+    return read_file(file.path, options)
+
+
+def _sha256(file: FoundFile) -> str:
+    try:
+        with file.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DocumentError(
+            f"It cannot be read: {error.strerror}", where=file.source, fix="Check its permissions"
+        ) from error
+
+
+def _store(
+    knowledge_base: KnowledgeBase,
+    file: FoundFile,
+    work: Future[ReadFile | None],
+    held: Sequence[Document],
+) -> Outcome:
+    """Put one reading into the knowledge base, or remember why there is none."""
+    try:
+        reading = work.result()
+        if reading is None:
+            return Outcome(file.source, file.named, "unchanged", tuple(held))
+        documents = tuple(
+            knowledge_base.add(one, content_sha256=reading.content_sha256, size=reading.size)
+            for one in reading.documents
+        )
+    except (DocumentError, MissingExtra) as error:
+        if isinstance(error, UnsupportedDocument) and not file.named:
+            return Outcome(file.source, file.named, "skipped", error=error)
+        knowledge_base.record_failure(file.source, error)
+        return Outcome(file.source, file.named, "failed", error=error)
+    for gone in {document.source for document in held} - {d.source for d in documents}:
+        knowledge_base.remove(gone)
+    for failure in reading.failures:
+        knowledge_base.record_failure(failure.where or file.source, failure)
+    status: Status = "updated" if held else "added"
+    return Outcome(file.source, file.named, status, documents, failures=reading.failures)
