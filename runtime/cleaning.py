@@ -386,12 +386,16 @@ class EdgeLine:
         page: index of the page.
         line: index of the line, for the caller.
         text: the line.
+        top: near the top edge; otherwise near the bottom.
+        depth: lines between it and that edge.
         place: where it stands, rounded by the caller; only lines of one place can repeat.
     """
 
     page: int
     line: int
     text: str
+    top: bool
+    depth: int
     place: int
 
 
@@ -399,20 +403,31 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     """The `(page, line)` of running headers, footers and page numbers.
 
     A line runs when the same words stand at the same place on at least two pages and two fifths of
-    all, and each number in it is either the same everywhere or counts the pages. So rows of numbers
-    that happen to end several pages stay. The first occurrence of a warning stays as well.
+    all, each number in it is either the same everywhere or counts the pages, and only running lines
+    stand between it and the edge. So rows of numbers that happen to end several pages stay. The
+    first occurrence of a warning stays as well.
     """
-    groups: dict[tuple[str, int], list[EdgeLine]] = defaultdict(list)
+    groups: dict[tuple[str, bool, int], list[EdgeLine]] = defaultdict(list)
     for edge in edges:
-        groups[_shape(edge.text), edge.place].append(edge)
-    running: set[tuple[int, int]] = set()
+        groups[_shape(edge.text), edge.top, edge.place].append(edge)
+    repeated: dict[EdgeLine, bool] = {}  # each with whether it is dropped
     for group in groups.values():
         on_pages = {edge.page for edge in group}
-        if len(on_pages) < max(2, 0.4 * pages) or not _numbers_run(group):
-            continue
-        keep_first = bool(_WARNING.search(group[0].text))
-        running.update((edge.page, edge.line) for edge in group[1 if keep_first else 0 :])
-    return running
+        if len(on_pages) >= max(2, 0.4 * pages) and _numbers_run(group):
+            keep_first = bool(_WARNING.search(group[0].text))
+            for number, edge in enumerate(group):
+                repeated[edge] = number > 0 or not keep_first
+    # How far inwards the unbroken run of repeated lines reaches, for each page and edge.
+    body: dict[tuple[int, bool], int] = {}
+    for edge in edges:
+        if edge not in repeated:
+            key = edge.page, edge.top
+            body[key] = min(edge.depth, body.get(key, edge.depth))
+    return {
+        (edge.page, edge.line)
+        for edge, dropped in repeated.items()
+        if dropped and edge.depth < body.get((edge.page, edge.top), edge.depth + 1)
+    }
 
 
 def is_page_label(text: str) -> bool:

@@ -7,6 +7,7 @@ the text as it is stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -17,6 +18,7 @@ from runtime.documents import Flag, Heading, Page, ParsedDocument
 from runtime.safety import HIDDEN, text_flags
 
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
+_LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
 _TITLE_LENGTH = 200  # characters kept of a title
 
 
@@ -117,21 +119,28 @@ def table_blocks(
     ]
 
 
-def split_header(rows: Sequence[Sequence[str]]) -> tuple[list[str] | None, list[Sequence[str]]]:
+def split_header(
+    rows: Sequence[Sequence[str]], *, likely: bool = False
+) -> tuple[list[str] | None, list[Sequence[str]]]:
     """Take the first row as header where it can only be one.
 
-    It names columns when all its cells are filled, different, not numbers, and some column below
-    holds numbers, or the table has at least three columns.
+    It names columns when all its cells are filled, different and not numbers, and the table has
+    three columns or numbers below.
+
+    Args:
+        likely: this kind of table nearly always has a header: two columns of words will do, and one
+            cell in five may be empty.
     """
     if len(rows) < 2:
         return None, list(rows)
     first = _cells(rows[0])
     width = max(len(row) for row in rows)
-    named = len(first) == width and len(set(first)) == width and not any(map(_numeric, first))
-    if not named or not all(first):
+    names = [cell for cell in first if cell]
+    enough = len(names) >= max(2, 0.8 * width) if likely else len(names) == width
+    if not enough or len(set(names)) < len(names) or any(map(_numeric, names)):
         return None, list(rows)
-    body_has_numbers = any(_numeric(cell) for row in rows[1:] for cell in _cells(row))
-    if width >= 3 or (body_has_numbers and width == 2):
+    numbers_below = any(_numeric(cell) for row in rows[1:] for cell in _cells(row))
+    if likely or width >= 3 or (numbers_below and width == 2):
         return first, list(rows[1:])
     return None, list(rows)
 
@@ -141,9 +150,10 @@ def _cells(row: Sequence[str]) -> list[str]:
 
 
 def _numeric(cell: str) -> bool:
+    """A number, perhaps with a unit: 4410, ± 0.5 bar, 68 N m."""
     letters = sum(character.isalpha() for character in cell)
     digits = sum(character.isdigit() for character in cell)
-    return digits > letters
+    return digits > letters or (bool(_LEADING_NUMBER.match(cell)) and letters <= 6)
 
 
 def _row_line(cells: Sequence[str], header: Sequence[str] | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from typing import Any
 
 from runtime.errors import DamagedDocument, DocumentTooLarge, EncryptedDocument
@@ -89,3 +90,29 @@ def parse_xml(data: bytes) -> Any:
     if root is None:
         raise DamagedDocument("A part of it is not XML")
     return root
+
+
+def read_member(archive: zipfile.ZipFile, name: str, context: Context) -> bytes:
+    """A member's bytes, never more than its directory says it has.
+
+    Raises:
+        DamagedDocument: missing, broken, larger than it says, or packed in an unknown way.
+        EncryptedDocument: it has a password.
+    """
+    try:
+        member = archive.getinfo(name)
+        if member.flag_bits & 1:
+            raise encrypted(context)
+        with archive.open(member) as stream:
+            data = stream.read(member.file_size + 1)
+    except (KeyError, zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
+        raise DamagedDocument(
+            f"Its part {name} is missing or damaged", where=context.source
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise DamagedDocument(
+            f"Its part {name} cannot be unpacked", where=context.source
+        ) from error
+    if len(data) > member.file_size:
+        raise DamagedDocument(f"Its part {name} is larger than it says", where=context.source)
+    return data

@@ -29,6 +29,7 @@ _ITEM = re.compile(r"^(?:[-*•◦▪‣·–—●○■□]|\(?\d{1,2}[.)]|\(?
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+[^\W\d_]")
 _ENDS = (".", "!", "?", "。", "！", "？", "…", '."', ".”", ".)")
 _EDGE_LINES = 3
+_MARGIN = 0.14  # of the page's height: where headers and footers stand
 _HEADING_LENGTH = 120
 
 
@@ -134,6 +135,7 @@ def layout(pages: Sequence[PageContent]) -> list[Block]:
     upright = [_upright(page) for page in pages]
     lines = [_lines(page.words, page.number) for page in upright]
     _drop_furniture(upright, lines)
+    lines = [_without_labels(page_lines) for page_lines in lines]
     measures = _Measures([line for page in lines for line in page])
     regions = [_regions(page, page_lines) for page, page_lines in zip(upright, lines, strict=True)]
     _drop_contents(regions)
@@ -227,24 +229,54 @@ def _joined(words: Sequence[Word]) -> str:
 
 def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> None:
     """Remove running headers, footers and page numbers from the pages' lines."""
-    edges = []
+    edges: list[EdgeLine] = []
+    pieces: dict[tuple[int, int], Line] = {}
     for index, (page, page_lines) in enumerate(zip(pages, lines, strict=True)):
-        last = len(page_lines) - 1
-        for number, line in enumerate(page_lines):
-            if number < _EDGE_LINES or number > last - _EDGE_LINES:
-                from_top = line.bottom > (page.box.top + page.box.bottom) / 2
-                distance = page.box.top - line.top if from_top else line.bottom - page.box.bottom
-                place = round(distance / 6.0) * (1 if from_top else -1)
-                edges.append(EdgeLine(index, number, clean_block(line.text), place))
-    running = running_lines(edges, len(pages))
+        for top in (True, False):
+            for edge, piece in _margin(page, page_lines, index, len(pieces), top=top):
+                edges.append(edge)
+                pieces[index, edge.line] = piece
+    dropped: dict[int, set[int]] = defaultdict(set)  # page index: ids of words
+    for key in running_lines(edges, len(pages)):
+        dropped[key[0]].update(id(word) for word in pieces[key].words)
     for index, page_lines in enumerate(lines):
-        last = len(page_lines) - 1
-        lines[index] = [
-            line
-            for number, line in enumerate(page_lines)
-            if (index, number) not in running
-            and not (number in (0, last) and is_page_label(clean_block(line.text)))
-        ]
+        kept = [_without(line, dropped[index]) for line in page_lines]
+        lines[index] = [line for line in kept if line is not None]
+
+
+def _margin(
+    page: PageContent, lines: Sequence[Line], index: int, first: int, *, top: bool
+) -> Iterator[tuple[EdgeLine, Line]]:
+    """Lines in a page's upper or lower margin, in pieces where wide gaps part them."""
+    ordered = lines[:_EDGE_LINES] if top else lines[::-1][:_EDGE_LINES]
+    for depth, line in enumerate(ordered):
+        distance = page.box.top - line.top if top else line.bottom - page.box.bottom
+        if distance > _MARGIN * page.box.height:
+            return
+        for segment in _segments(line, 2.0 * line.size):
+            piece = Line(segment, line.page)
+            text = clean_block(piece.text)
+            place = round(distance / 6.0)
+            yield EdgeLine(index, first, text, top, depth, place), piece
+            first += 1
+
+
+def _without_labels(lines: list[Line]) -> list[Line]:
+    """Less a first or last line that only says "Page 3"."""
+    ends = (0, len(lines) - 1)
+    return [
+        line
+        for number, line in enumerate(lines)
+        if number not in ends or not is_page_label(clean_block(line.text))
+    ]
+
+
+def _without(line: Line, dropped: set[int]) -> Line | None:
+    """The line less these words, by their `id`; None where none is left."""
+    words = [word for word in line.words if id(word) not in dropped]
+    if not words:
+        return None
+    return line if len(words) == len(line.words) else Line(words, line.page)
 
 
 class _Measures:

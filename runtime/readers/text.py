@@ -17,7 +17,7 @@ from runtime.cleaning import (
     running_lines,
 )
 from runtime.errors import UnsupportedDocument
-from runtime.readers.blocks import Block, RawDocument
+from runtime.readers.blocks import Block, BlockKind, RawDocument
 from runtime.readers.context import Context
 
 _BOMS = (
@@ -28,12 +28,16 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SAMPLE = 1 << 16  # bytes looked at to tell an encoding
-_ITEM = re.compile(r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)])\s+\S")
+ITEM = re.compile(
+    r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\d\d?:\d\d|\d{4}-\d\d-\d\d)\s+\S"
+)
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
 _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
 _COLUMNS = re.compile(r"\S(?:\t| {3,})\s*\S|\S {2,}\S.*\S {2,}\S|\|")
 _HEADING_LENGTH = 90
+_UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
+_SLACK = 8  # characters by which hand-wrapped lines fall short
 _EDGE = 2  # lines at the top and bottom of a page that may be furniture
 
 
@@ -83,11 +87,13 @@ def text_blocks(text: str) -> list[Block]:
     if len(pages) > 1:
         pages = _without_furniture(pages)
     pages = _without_contents(pages)
-    vocabulary = Vocabulary([line for page in pages for line in page])
+    everything = [line for page in pages for line in page]
+    vocabulary = Vocabulary(everything)
+    width = _wrap_width(everything)
     blocks: list[Block] = []
     for number, lines in enumerate(pages, 1):
         page = number if len(pages) > 1 else None
-        fresh = list(_page_blocks(lines, page, vocabulary))
+        fresh = list(_page_blocks(lines, page, vocabulary, width))
         if fresh and blocks and page and _goes_on(blocks[-1], fresh[0]):
             joined = join_pair(blocks[-1].text, fresh[0].text, vocabulary)
             keep = len(joined) - len(fresh[0].text)
@@ -111,10 +117,10 @@ def _without_furniture(pages: list[list[str]]) -> list[list[str]]:
     edges: list[EdgeLine] = []
     for page, lines in enumerate(pages):
         filled = [index for index, line in enumerate(lines) if line.strip()]
-        for place, index in enumerate(filled[:_EDGE]):
-            edges.append(EdgeLine(page, index, lines[index].strip(), place))
-        for place, index in enumerate(reversed(filled[_EDGE:][-_EDGE:])):
-            edges.append(EdgeLine(page, index, lines[index].strip(), -1 - place))
+        for depth, index in enumerate(filled[:_EDGE]):
+            edges.append(EdgeLine(page, index, lines[index].strip(), True, depth, depth))
+        for depth, index in enumerate(reversed(filled[_EDGE:][-_EDGE:])):
+            edges.append(EdgeLine(page, index, lines[index].strip(), False, depth, depth))
     running = running_lines(edges, len(pages))
     return [
         [line for index, line in enumerate(lines) if (page, index) not in running]
@@ -139,9 +145,17 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
     return kept
 
 
-def _page_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
+def _wrap_width(lines: list[str]) -> int:
+    """Where this text wraps its lines: the length that one line in fifty exceeds."""
+    lengths = sorted(len(line) for line in lines if line.strip())
+    return lengths[-1 - len(lengths) // 50] if lengths else 0
+
+
+def _page_blocks(
+    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
+) -> Iterator[Block]:
     for group in _groups(lines):
-        yield from _group_blocks(group, page, vocabulary)
+        yield from _group_blocks(group, page, vocabulary, width)
 
 
 def _groups(lines: list[str]) -> Iterator[list[str]]:
@@ -157,7 +171,9 @@ def _groups(lines: list[str]) -> Iterator[list[str]]:
         yield group
 
 
-def _group_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
+def _group_blocks(
+    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
+) -> Iterator[Block]:
     underline = _UNDERLINE.match(lines[1]) if len(lines) >= 2 else None
     if underline and len(lines[0]) <= _HEADING_LENGTH:
         level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
@@ -173,7 +189,7 @@ def _group_blocks(lines: list[str], page: int | None, vocabulary: Vocabulary) ->
         for line in lines:
             yield Block("row", line, page=page)
         return
-    yield from _prose(lines, page, vocabulary)
+    yield from _prose(lines, page, vocabulary, width)
 
 
 def heading_level(line: str) -> int:
@@ -199,19 +215,33 @@ def _aligned(lines: list[str]) -> bool:
     )
 
 
-def _prose(lines: list[str], page: int | None, vocabulary: Vocabulary) -> Iterator[Block]:
-    """Items and hard-wrapped prose. A short line is a line end that the author meant."""
-    width = max(len(line) for line in lines)
-    current = Block("item" if _ITEM.match(lines[0]) else "paragraph", lines[0].strip(), page=page)
+def _prose(
+    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
+) -> Iterator[Block]:
+    """Items, and prose with its hard-wrapped lines joined; other line ends were meant."""
+    widest = max(len(line) for line in lines)
+    width = widest if widest >= 0.6 * width else width
+    current = Block("item" if ITEM.match(lines[0]) else "paragraph", lines[0].strip(), page=page)
     for before, line in pairwise(lines):
-        if _ITEM.match(line):
+        if ITEM.match(line) or len(before) > _UNWRAPPED:
             yield current
-            current = Block("item", line.strip(), page=page)
-        elif (len(before) >= 0.6 * width and width >= 40) or before.endswith("-"):
+            kind: BlockKind = "item" if ITEM.match(line) else "paragraph"
+            current = Block(kind, line.strip(), page=page)
+        elif _is_wrapped(before, line.strip(), width):
             current.text = join_pair(current.text, line.strip(), vocabulary)
         else:
             current.text += "\n" + line.strip()
     yield current
+
+
+def _is_wrapped(before: str, line: str, width: int) -> bool:
+    """Whether a line ended because the next word would not have fitted."""
+    if not 40 <= width <= _UNWRAPPED:
+        return before.endswith("-")
+    if len(before) + 1 + len(line.split(" ", 1)[0]) > width - _SLACK:
+        return True
+    flowing = line[:1].islower() and before[-1:].isalpha() and len(before) >= 0.5 * width
+    return flowing or (before.endswith("-") and len(before) >= 0.3 * width)
 
 
 def _utf16_without_mark(data: bytes) -> str | None:
