@@ -7,7 +7,8 @@ no reason to answer nothing: the pipeline then works without, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from runtime.errors import BundleIncompatible, BundleNotFound, RemoteUnavailable
 
 if TYPE_CHECKING:  # a question waits for these imports; only what is needed is loaded, in threads
     from runtime.decision import Calibration
+    from runtime.documents import ParsedDocument
     from runtime.encoding import PairEncoder
     from runtime.knowledge_base import KnowledgeBase
     from runtime.pipeline import AskOptions, Pipeline
@@ -171,6 +173,26 @@ def assemble(settings: Settings, *, create: bool = False, writable: bool = False
     return _joined(knowledge_base, drafter, verifier)
 
 
+def assemble_with(
+    settings: Settings, documents: Iterable[ParsedDocument], folder: Path
+) -> Assembled:
+    """A pipeline over a new knowledge base in `folder` that holds exactly `documents`.
+
+    Raises:
+        As `assemble`, and DocumentError if one of them holds no text.
+    """
+    settings = replace(settings, kb=folder)
+    with open_knowledge_base(settings, create=True, with_tokenizer=True) as knowledge_base:
+        knowledge_base.add_many((one, *_digest(one.text)) for one in documents)
+    return assemble(settings)
+
+
+def _digest(text: str) -> tuple[str, int]:
+    """The sha256 (hex) and size of a text's UTF-8."""
+    raw = text.encode("utf-8")
+    return hashlib.sha256(raw).hexdigest(), len(raw)
+
+
 def _close_result(work: Future[Any]) -> None:
     """Close what one thread opened although another one failed."""
     if work.cancelled() or work.exception() is not None:
@@ -182,34 +204,46 @@ def _close_result(work: Future[Any]) -> None:
 
 
 def _open_drafter(settings: Settings) -> _Model:
-    return _open_local(settings, "drafter")
+    bundle = find_bundle(settings, "drafter")
+    session = _open_local_session(settings, bundle)
+    return _Model(bundle, _encoder(bundle), session, session.placement.warnings)
 
 
 def _open_verifier(settings: Settings) -> _Model:
     if settings.verifier_url is None:
-        return _open_local(settings, "verifier")
-    from runtime.encoding import PairEncoder
+        bundle = find_bundle(settings, "verifier")
+        session = _open_local_session(settings, bundle)
+        return _Model(bundle, _encoder(bundle), session, session.placement.warnings)
+    bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
+    try:
+        remote = _open_remote_session(settings, settings.verifier_url)
+    except RemoteUnavailable as error:
+        return _Model(bundle, _encoder(bundle), None, (f"answers are not verified: {error}",))
+    return _Model(bundle, _encoder(bundle), remote, remote.placement.warnings)
+
+
+def open_session_of(settings: Settings, role: Role) -> Session:
+    """The session of one model alone, as the settings place it.
+
+    Raises:
+        BundleError, SessionError
+    """
+    if role == "verifier" and settings.verifier_url is not None:
+        return _open_remote_session(settings, settings.verifier_url)
+    return _open_local_session(settings, find_bundle(settings, role))
+
+
+def _open_remote_session(settings: Settings, url: str) -> Session:
     from runtime.remote import open_remote_session
 
-    bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
-    encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
-    try:
-        session = open_remote_session(
-            settings.verifier_url, token=settings.token, timeout=settings.timeout
-        )
-    except RemoteUnavailable as error:
-        return _Model(bundle, encoder, None, (f"answers are not verified: {error}",))
-    return _Model(bundle, encoder, session)
+    return open_remote_session(url, token=settings.token, timeout=settings.timeout)
 
 
-def _open_local(settings: Settings, role: Role) -> _Model:
-    from runtime.encoding import PairEncoder
+def _open_local_session(settings: Settings, bundle: Bundle) -> Session:
     from runtime.sessions import SessionOptions, open_session
 
-    bundle = find_bundle(settings, role)
-    encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
     provider = settings.provider
-    if role == "drafter" and settings.drafter_provider is not None:
+    if bundle.manifest.role == "drafter" and settings.drafter_provider is not None:
         provider = settings.drafter_provider
     options = SessionOptions(
         provider=provider,
@@ -217,8 +251,13 @@ def _open_local(settings: Settings, role: Role) -> _Model:
         require_provider=settings.require_provider,
         cache=settings.engine_cache,
     )
-    session = open_session(bundle, options)
-    return _Model(bundle, encoder, session, session.placement.warnings)
+    return open_session(bundle, options)
+
+
+def _encoder(bundle: Bundle) -> PairEncoder:
+    from runtime.encoding import PairEncoder
+
+    return PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
 
 
 def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) -> Assembled:

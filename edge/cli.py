@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -59,29 +58,20 @@ LOCATIONS = {name: place for section in SECTIONS.values() for name, place in sec
 class LazyGroup(click.Group):
     """A group that imports a command when it is looked up."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(LOCATIONS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in LOCATIONS:
             return None
         module, attribute = LOCATIONS[cmd_name].split(":")
         found = getattr(import_module(module), attribute)
         assert isinstance(found, click.Command)
         return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], LOCATIONS, 1)
-            if close:
-                error.message += f" Did you mean {close[0]!r}?"
-            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():
@@ -95,11 +85,14 @@ class LazyGroup(click.Group):
         return found.get_short_help_str(70) if found else ""
 
 
-def _version() -> str:
-    try:
-        return version("specrag")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from edge.commands.info import versions  # the packages' metadata take 50 ms to read
+
+    found = versions()
+    click.echo(f"specrag {found.get('specrag', 'not installed')}, Python {found['python']}")
+    context.exit()
 
 
 @click.group(
@@ -108,7 +101,14 @@ def _version() -> str:
     "\n  specrag doctor",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(_version(), prog_name="specrag", package_name="specrag")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @click.option("--kb", type=click.Path(), metavar="DIR", help="Folder of the knowledge base.")
 def cli(**_: object) -> None:
     """Ask a folder of documents, offline: a small model drafts, a larger one verifies, and every

@@ -165,7 +165,7 @@ def _setting_option(setting: Setting) -> click.Option:
         on, off = setting.option, f"--no-{setting.option.removeprefix('--')}"
         return click.Option([f"{on}/{off}", setting.name], default=None, help=help)
     if setting.kind.choices:
-        kind: click.ParamType = click.Choice(setting.kind.choices)
+        kind: Any = click.Choice(setting.kind.choices)
         return click.Option([*names, setting.name], type=kind, help=help)
     kind = click.Path() if setting.kind is PATH else click.STRING
     metavar = setting.kind.name.upper()

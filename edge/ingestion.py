@@ -71,9 +71,7 @@ def find(paths: Iterable[str | Path], *, leave_out: Path) -> tuple[list[FoundFil
     found = find_files(paths)
     own = os.path.abspath(leave_out) + os.sep
     files = [file for file in found.files if not str(file.path).startswith(own)]
-    problems = [
-        Outcome(error.where or "", True, "failed", error=error) for error in found.errors
-    ]
+    problems = [Outcome(error.where or "", True, "failed", error=error) for error in found.errors]
     problems += [_skipped(source) for source in found.skipped if not source.startswith(own)]
     if not files and not found.errors:
         problems.append(_nothing(paths, found))

@@ -257,34 +257,33 @@ def _name(knowledge_base: KnowledgeBase, document_id: int) -> str:
 def _show_drafts(screen: Screen, trace: Trace) -> None:
     if not trace.drafts:
         return
-    number = [
-        Column(title, right=True)
-        for title in ("start", "end", "null", "rho_draft", "containment", "reflection", "ln score")
-    ]
+    logits = [Column(f"{name} logit", right=True) for name in ("start", "end", "null")]
     screen.table(
-        "Drafts (start, end and null are logits; the rest are the score's terms)",
-        (Column(""), Column("subset", right=True), Column("answer"), *number, Column("verified")),
+        "Drafts",
+        (Column("subset", right=True), *logits, Column("rho_draft", right=True),
+         Column("answer", wide=True)),
         [
             (
-                "*" if draft.selected else "",
                 str(draft.subset),
-                one_line(draft.answer, 32),
                 f"{draft.start_logit:.2f}",
                 f"{draft.end_logit:.2f}",
                 f"{draft.null_logit:.2f}",
                 f"{draft.rho_draft:.3f}",
-                _number(draft.rho_self_containment),
-                _number(draft.rho_self_reflection),
-                _number(draft.score),
-                one_line(draft.verified_answer or "", 32),
+                draft.answer,
             )
             for draft in trace.drafts
         ],
-    )
+    )  # fmt: skip
+    screen.line()
+    _show_verdicts(screen, trace)
     screen.line()
     screen.table(
         "Rationales",
-        (Column("subset", right=True), Column("context", right=True), Column("rationale", wide=True)),
+        (
+            Column("subset", right=True),
+            Column("context", right=True),
+            Column("rationale", wide=True),
+        ),
         [
             (str(draft.subset), f"{draft.context_tokens} tokens", draft.rationale)
             for draft in trace.drafts
@@ -293,8 +292,28 @@ def _show_drafts(screen: Screen, trace: Trace) -> None:
     screen.line()
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def _show_verdicts(screen: Screen, trace: Trace) -> None:
+    judged = [draft for draft in trace.drafts if draft.score is not None]
+    if not judged:
+        return
+    rhos = [Column(f"rho_{name}", right=True) for name in ("containment", "reflection")]
+    screen.table(
+        "Verdicts (* accepted)",
+        (Column(""), Column("subset", right=True), *rhos, Column("ln score", right=True),
+         Column("answer", wide=True)),
+        [
+            (
+                "*" if draft.selected else "",
+                str(draft.subset),
+                f"{draft.rho_self_containment:.3f}",
+                f"{draft.rho_self_reflection:.3f}",
+                f"{draft.score:.3f}",
+                draft.verified_answer or "",
+            )
+            for draft in judged
+        ],
+    )  # fmt: skip
+    screen.line()
 
 
 def _show_readings(screen: Screen, read: ReadWindows, knowledge_base: KnowledgeBase) -> None:

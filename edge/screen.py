@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,7 +188,7 @@ def _pad(text: str, width: int, *, right: bool = False) -> str:
 class RichScreen:
     """A terminal, through rich."""
 
-    _STYLES: dict[Style, str] = {
+    _STYLES: ClassVar[dict[Style, str]] = {
         "plain": "",
         "strong": "bold",
         "dim": "dim",
@@ -243,7 +243,7 @@ class RichScreen:
     def _print_indented(self, text: Any, indent: int) -> None:
         from rich.padding import Padding
 
-        self.console.print(Padding(text, (0, 0, 0, indent)) if indent else text)
+        self.console.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
 
     def _grid(self) -> Any:
         from rich.table import Table

@@ -6,13 +6,14 @@ docs/settings.md is held to it by a test. A value is taken from, first found fir
 option, the environment variable, the config file (TOML), the default.
 """
 
+# ruff: noqa: RUF009 - `_setting` is `dataclasses.field` with the metadata of the table
+
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,6 +242,14 @@ class Settings:
         shown="no log",
     )  # fmt: skip
 
+    def replaced(self, options: Mapping[str, Any]) -> Settings:
+        """These settings with other values for some; text is read as the setting's kind.
+
+        Raises:
+            UsageError: an unknown name, or a value that is not of the setting's kind.
+        """
+        return replace(self, **_read_options(options))
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -270,6 +279,18 @@ class Setting:
     def variable(self) -> str:
         """The environment variable."""
         return ENVIRONMENT_PREFIX + self.name.upper()
+
+    def of(self, value: Any) -> Any:
+        """A value from the command line or from Python, checked.
+
+        Raises:
+            UsageError: it is not of the setting's kind.
+        """
+        if isinstance(value, bool):
+            value = str(value).lower()
+        elif isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        return self.read(str(value), self.option)
 
     def read(self, text: str, origin: str) -> Any:
         """The value that `text` stands for.
@@ -338,12 +359,17 @@ def resolve(
         text = environment.get(setting.variable)
         if text is not None and text != "":
             values[setting.name] = setting.read(text, f"environment variable {setting.variable}")
-    for name, value in (options or {}).items():
-        if value is None:
-            continue
+    return Settings(**values).replaced(options or {})
+
+
+def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Values from the command line or from Python, None left out."""
+    values: dict[str, Any] = {}
+    for name, value in options.items():
         setting = _named(name, "the call")
-        values[name] = setting.read(value, setting.option) if isinstance(value, str) else value
-    return Settings(**values)
+        if value is not None:
+            values[name] = setting.of(value)
+    return values
 
 
 def _named(name: str, origin: str) -> Setting:
@@ -430,9 +456,3 @@ def _config_value(setting: Setting, value: Any, file: Path) -> Any:
     if setting.kind is PATH and not read.is_absolute():
         return file.parent / read  # relative to the file that names it, not to where one stands
     return read
-
-
-@cache
-def settings_of(scopes: Sequence[Scope]) -> tuple[Setting, ...]:
-    """The rows of the table that a command with these scopes takes."""
-    return tuple(setting for setting in SETTINGS if setting.scope in scopes)

@@ -80,9 +80,7 @@ def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> Non
         from runtime.trace import append_line
 
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        append_line(
-            run.settings.log, {"schema_version": SCHEMA_VERSION, "time": now, **as_json}
-        )
+        append_line(run.settings.log, {"schema_version": SCHEMA_VERSION, "time": now, **as_json})
     if run.json:
         run.emit({**as_json, **(explanation_json(events) if explain else {})})
         return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from edge.command import Run, command
-from edge.screen import Column
+from edge.screen import Column, is_terminal, one_line
 from runtime.documents import Document
 from runtime.errors import SpecragError, UsageError
 
@@ -69,15 +70,21 @@ def _say_waiting(run: Run) -> Callable[[str], None]:
     return lambda holder: run.warn(f"waiting for {holder}, which is writing to the knowledge base")
 
 
+class Advance(Protocol):
+    """Tells a progress bar how much is done, what comes next, and how much there is in all."""
+
+    def __call__(self, done: int, what: str, total: int | None = None) -> None: ...
+
+
+def _silent(done: int, what: str, total: int | None = None) -> None:
+    """An `Advance` where nobody watches."""
+
+
 @contextmanager
-def progress(run: Run, total: int) -> Iterator[Callable[[int, str], None] | None]:
-    """A progress bar on standard error, where that is a terminal that nobody parses."""
-    import sys
-
-    from edge.screen import is_terminal, one_line
-
+def progress(run: Run, total: int) -> Iterator[Advance]:
+    """A progress bar on standard error; nothing where that is no terminal, or with `--json`."""
     if run.json or not is_terminal(sys.stderr):
-        yield None
+        yield _silent
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -92,9 +99,9 @@ def progress(run: Run, total: int) -> Iterator[Callable[[int, str], None] | None
     ) as bar:
         task = bar.add_task("", total=total)
 
-        def advance(done: int, path: str) -> None:
-            name = path.rsplit("/", 1)[-1]
-            bar.update(task, completed=done, description=one_line(name, 40))
+        def advance(done: int, what: str, total: int | None = None) -> None:
+            name = one_line(what.rsplit("/", 1)[-1], 40)
+            bar.update(task, completed=done, description=name, total=total)
 
         yield advance
 
@@ -157,14 +164,17 @@ def show_outcomes(run: Run, outcomes: Sequence[Outcome]) -> None:
     order = {status: place for place, status in enumerate(STATUSES)}
     told.sort(key=lambda outcome: order[outcome.status])
     rows = [
-        (outcome.status, short_path(outcome.source), _note(outcome)) for outcome in told[-_SHOWN_ROWS:]
+        (outcome.status, short_path(outcome.source), _note(outcome))
+        for outcome in told[-_SHOWN_ROWS:]
     ]
     if rows:
         run.screen.table("", (Column("status"), Column("file"), Column("", wide=True)), rows)
     if len(told) > len(rows):
         run.screen.line((f"… and {len(told) - len(rows)} more; all of them with --json", "dim"))
     counts = Counter(outcome.status for outcome in outcomes)
-    run.screen.line(", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
+    run.screen.line(
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    )
 
 
 def _note(outcome: Outcome) -> str:

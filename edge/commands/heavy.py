@@ -1,0 +1,124 @@
+"""export, train, calibrate: the offline workshop, loaded by name only when one of them is called.
+
+It needs PyTorch, which answering questions never does; where it is missing, the error says how to
+install it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from edge.command import group
+from runtime.errors import MissingExtra, SpecragError
+
+INSTALL = "pip install 'specrag[export]'"
+
+
+class Deferred(click.Command):
+    """Stands for a command elsewhere, which is imported when it is called."""
+
+    def __init__(self, name: str, place: str, summary: str) -> None:
+        super().__init__(name, help=summary, add_help_option=False)
+        self._place = place
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+    def load(self) -> click.Command:
+        """The command itself.
+
+        Raises:
+            MissingExtra: what it needs is not installed.
+        """
+        module, attribute = self._place.split(":")
+        try:
+            found = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"`specrag {self.name}` needs the package {error.name}", fix=INSTALL
+            ) from error
+        assert isinstance(found, click.Command)
+        return _Reporting(found)
+
+
+class _Reporting(click.Command):
+    """A command of `export/` as this command line runs it.
+
+    With `--json` those commands print their own errors, with what was tried, as the one object.
+    """
+
+    def __init__(self, inner: click.Command) -> None:
+        super().__init__(inner.name, add_help_option=False)
+        self._inner = inner
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        as_json = "--json" in args
+        context = self._inner.make_context(info_name, args, parent, **extra)
+        if as_json:
+            context.command = self
+        return context
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.command = self._inner
+        try:
+            return self._inner.invoke(ctx)
+        except SpecragError as error:
+            ctx.exit(error.exit_code)
+
+
+def _workshop(
+    name: str, help: str, examples: Sequence[str], commands: Sequence[Deferred]
+) -> click.Group:
+    made = group(name, help=help, examples=examples)
+    for command in commands:
+        made.add_command(command)
+    return made
+
+
+export = _workshop(
+    "export",
+    "Make a model bundle from a Hugging Face model, behind an accuracy gate.",
+    (
+        "specrag export drafter distilbert-base-cased-distilled-squad -o my-drafter",
+        "specrag export verifier ./my-verifier-checkpoint -o my-verifier --offline",
+    ),
+    (
+        Deferred("drafter", "export.drafter:command", "Make an INT8 drafter bundle."),
+        Deferred("verifier", "export.verifier:command", "Make an FP16 verifier bundle."),
+    ),
+)
+
+train = _workshop(
+    "train",
+    "Fine-tune a model, or distil a smaller one from it.",
+    (
+        "specrag train distil ./teacher --data squadshifts.json -o student --layers 0,2,5",
+        "specrag train finetune ./checkpoint --data questions.jsonl -o better",
+    ),
+    (
+        Deferred("distil", "export.training:distil_command", "Teach a smaller model."),
+        Deferred("finetune", "export.training:finetune_command", "Train a model on questions."),
+    ),
+)
+
+calibrate = Deferred(
+    "calibrate",
+    "export.calibration:command",
+    "Fit the map from scores to probabilities on held-out questions.",
+)

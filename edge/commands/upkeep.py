@@ -1,0 +1,138 @@
+"""status, verify, compact, rewindow: the knowledge base itself, is it whole and up to date."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+from edge.command import Run, command
+from edge.screen import Column
+from runtime.errors import BundleError
+
+
+@command("status", scopes=("store", "models"), examples=("specrag status", "specrag status --json"))
+def status(run: Run) -> None:
+    """Show what is complete and what is not: documents, failures, flags, stale windows."""
+    from edge.assembly import open_knowledge_base, window_tokenizer
+    from edge.commands.documents import document_json
+
+    with open_knowledge_base(run.settings) as kb:
+        try:
+            kb.tokenizer = window_tokenizer(run.settings)
+        except BundleError as error:
+            run.warn(f"cannot tell whether windows are stale: {error}")
+        statistics, failures = kb.statistics(), kb.failures()
+        documents = kb.documents()
+        stale_known = kb.tokenizer is not None
+        path = kb.path
+    changed = [one.source for one in documents if _is_gone(one.source)]
+    flagged = [one for one in documents if one.flags]
+    if run.json:
+        run.emit(
+            {
+                "kb": str(path),
+                "statistics": {
+                    **asdict(statistics),
+                    "stale": statistics.stale if stale_known else None,
+                },
+                "failures": [asdict(failure) for failure in failures],
+                "flagged": [document_json(one) for one in flagged],
+                "missing_files": changed,
+            }
+        )
+        return
+    run.screen.pairs(
+        [
+            ("knowledge base", str(path)),
+            ("documents", f"{statistics.documents:,} ({statistics.characters:,} characters)"),
+            ("passages", f"{statistics.passages:,}"),
+            ("windows", f"{statistics.windows:,}"),
+            ("stemmer", statistics.stemmer or "none"),
+            ("on disk", f"{(statistics.database_bytes + statistics.index_bytes) / 1e6:,.1f} MB"),
+            (
+                "stale windows",
+                f"{statistics.stale:,} documents" if stale_known else "unknown: no drafter",
+            ),
+            ("failed", f"{len(failures):,} files"),
+            ("flagged", f"{len(flagged):,} documents"),
+            ("files gone", f"{len(changed):,}"),
+        ]
+    )
+    if statistics.stale and stale_known:
+        run.screen.line(("stale: ", "warning"), "cut the windows anew with `specrag rewindow`")
+    if failures:
+        run.screen.line()
+        run.screen.table(
+            "Failed",
+            (Column("file"), Column("why", wide=True)),
+            [(one.source, f"{one.what}. {one.fix}") for one in failures],
+        )
+    if flagged:
+        run.screen.line()
+        run.screen.table(
+            "Flagged",
+            (Column("file"), Column("kind"), Column("what", wide=True)),
+            [(one.source, flag.kind, flag.detail) for one in flagged for flag in one.flags],
+        )
+
+
+def _is_gone(source: str) -> bool:
+    """Whether a document's file is no longer where it was added from."""
+    from runtime.knowledge_base import MEMBER
+
+    file = source.split(MEMBER, 1)[0]
+    return file.startswith(os.sep) and not os.path.exists(file)
+
+
+@command("verify", scopes=("store",), examples=("specrag verify --kb /media/stick/station",))
+def verify(run: Run) -> int:
+    """Prove that the knowledge base is whole: database, texts, windows and index agree."""
+    from edge.assembly import open_knowledge_base
+
+    with open_knowledge_base(run.settings) as kb:
+        problems = kb.verify()
+        documents = kb.statistics().documents
+    if run.json:
+        run.emit({"ok": not problems, "documents": documents, "problems": list(problems)})
+    elif problems:
+        for problem in problems:
+            run.screen.line(("damaged: ", "bad"), problem)
+    else:
+        run.screen.line(("intact: ", "good"), f"{documents:,} documents")
+    return 1 if problems else 0
+
+
+@command("compact", scopes=("store",), examples=("specrag remove old.pdf && specrag compact",))
+def compact(run: Run) -> None:
+    """Give space back, and leave no trace of removed text in the knowledge base's files."""
+    from edge.assembly import open_knowledge_base
+
+    with open_knowledge_base(run.settings, writable=True) as kb:
+        before = kb.statistics()
+        kb.compact()
+        after = kb.statistics()
+    sizes = [one.database_bytes + one.index_bytes for one in (before, after)]
+    if run.json:
+        run.emit({"bytes_before": sizes[0], "bytes_after": sizes[1]})
+    else:
+        run.screen.line(f"{sizes[0] / 1e6:,.1f} MB -> {sizes[1] / 1e6:,.1f} MB")
+
+
+@command(
+    "rewindow", scopes=("store", "models"), examples=("specrag rewindow --drafter my-drafter",)
+)
+def rewindow(run: Run) -> None:
+    """Cut the windows anew for the drafter, where they were cut for another one."""
+    from edge.assembly import open_knowledge_base, window_tokenizer
+    from edge.commands.documents import progress
+
+    tokenizer = window_tokenizer(run.settings)
+    with open_knowledge_base(run.settings, writable=True) as kb:
+        kb.tokenizer = tokenizer
+        stale = kb.statistics().stale
+        with progress(run, stale) as advance:
+            count = kb.rewindow(tokenizer, lambda done, total: advance(done, "windows", total))
+    if run.json:
+        run.emit({"documents": count})
+    else:
+        run.screen.line(f"{count:,} documents have new windows")

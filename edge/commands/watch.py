@@ -1,0 +1,116 @@
+"""watch: keep the knowledge base in step with folders, file by file, as they change."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge.command import Run, command
+from runtime.errors import KnowledgeBaseLocked, UsageError
+
+if TYPE_CHECKING:
+    from edge.ingestion import Outcome
+    from runtime.readers import FoundFile
+
+_Stamp = tuple[int, int]
+
+
+@command(
+    "watch",
+    scopes=("store", "models"),
+    examples=("specrag watch manuals/", "specrag watch manuals/ --once --json"),
+)
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look.",
+)
+@click.option("--once", is_flag=True, help="Bring it in step once, then end.")
+def watch(run: Run, folders: tuple[str, ...], interval: float, once: bool) -> None:
+    """Keep the knowledge base in step with folders: new, changed and deleted files.
+
+    The knowledge base is held only while something changes, so that others can write in between.
+    Ends with Ctrl-C.
+    """
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise UsageError("This is not a folder", where=folder, fix="Name a folder")
+    watcher = _Watcher(run, folders)
+    while True:
+        try:
+            watcher.step()
+        except KnowledgeBaseLocked as error:
+            if once:
+                raise
+            run.warn(str(error))
+        if once:
+            return
+        time.sleep(interval)
+
+
+class _Watcher:
+    """What was seen at the last look."""
+
+    def __init__(self, run: Run, folders: Sequence[str]) -> None:
+        from edge.settings import knowledge_base_path
+
+        self._run = run
+        self._folders = folders
+        self._roots = tuple(os.path.abspath(folder) + os.sep for folder in folders)
+        self._kb_path: Path = knowledge_base_path(run.settings)
+        self._seen: dict[str, _Stamp] | None = None
+
+    def step(self) -> None:
+        """Look once, and bring the knowledge base in step."""
+        from edge.assembly import open_knowledge_base
+        from edge.ingestion import find, ingest
+
+        files, _ = find(self._folders, leave_out=self._kb_path)
+        stamps = {file.source: (file.size, file.modified_ns) for file in files}
+        if stamps == self._seen:
+            return
+        changed = self._changed(files, stamps)
+        with open_knowledge_base(self._run.settings, create=True, with_tokenizer=True) as kb:
+            gone = [
+                document.source
+                for document in kb.documents()
+                if document.source.startswith(self._roots) and not _exists(document.source)
+            ]
+            with kb.batch():
+                for source in gone:
+                    kb.remove(source)
+            outcomes = list(ingest(kb, changed))
+        self._seen = stamps
+        self._tell(outcomes, gone)
+
+    def _changed(self, files: Sequence[FoundFile], stamps: dict[str, _Stamp]) -> list[FoundFile]:
+        seen = self._seen or {}
+        return [file for file in files if stamps[file.source] != seen.get(file.source)]
+
+    def _tell(self, outcomes: Sequence[Outcome], gone: Sequence[str]) -> None:
+        from edge.commands.documents import outcomes_json, show_outcomes
+
+        told = [outcome for outcome in outcomes if outcome.status != "unchanged"]
+        if self._run.json:
+            self._run.emit({**outcomes_json(told), "removed": list(gone)})
+            return
+        for source in gone:
+            self._run.screen.line(("removed ", "warning"), source)
+        if told:
+            show_outcomes(self._run, told)
+
+
+def _exists(source: str) -> bool:
+    from runtime.knowledge_base import MEMBER
+
+    parts = source.split(MEMBER)
+    return any(os.path.exists(MEMBER.join(parts[:count])) for count in range(1, len(parts) + 1))
