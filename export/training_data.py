@@ -1,0 +1,526 @@
+"""Questions with answers in their contexts -> what training and evaluation read.
+
+SQuAD JSON (1.1 or 2.0) and JSON lines of `question, context, answer, rationale` become records;
+records become a corpus, tokenised once; a corpus becomes endless views of its questions: windows
+cropped at random around an answer, the sentences alone that hold it, and windows without it that
+BM25 would retrieve all the same ("hard negatives", labelled as no answer).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.alignment import TokenRange, token_range
+from runtime.analysis import Analyzer
+from runtime.documents import Span
+from runtime.encoding import PairEncoder
+from runtime.errors import UsageError
+from runtime.index import PassageIndex
+from runtime.sentences import sentence_spans
+
+HARD_NEGATIVES = 10  # kept for each question
+RETRIEVED = 20  # windows looked at to find them
+POOL = 1200  # questions whose views are sorted by length together
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One question about one context.
+
+    Attributes:
+        answers: spans of the context, one for each annotator; empty means "not in this context".
+        rationale: the span that carries the evidence, where the data names it.
+    """
+
+    question: str
+    context: str
+    answers: tuple[Span, ...]
+    rationale: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens `[first, end)` of a context, named by its number in the corpus."""
+
+    context: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One training example: what the model reads, and the positions it should name.
+
+    Attributes:
+        ids, types: of the whole pair, special tokens included.
+        starts, ends: position -> share of the annotators; position 0 means "no answer".
+    """
+
+    ids: list[int]
+    types: list[int]
+    starts: dict[int, float]
+    ends: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Views padded to one length.
+
+    Attributes:
+        feeds: `input_ids`, `attention_mask`, `token_type_ids`, int64 (batch, tokens).
+        targets: float32 (2, batch, tokens), distributions over starts and ends.
+    """
+
+    feeds: dict[str, NDArray[np.int64]]
+    targets: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in the endless stream a batch lies: what a checkpoint keeps of it."""
+
+    epoch: int = 0
+    pool: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """How views are cut.
+
+    Attributes:
+        window_tokens: longest view, in tokens of question and context together.
+        short_share: share of views that hold only the sentences around the answer.
+        negative_share: views without an answer for each view with one.
+        batch_tokens: tokens of a batch, padding included.
+    """
+
+    window_tokens: int
+    short_share: float
+    negative_share: float
+    batch_tokens: int
+
+
+def read_records(paths: Sequence[Path]) -> list[Record]:
+    """All records of the files, in order.
+
+    Raises:
+        UsageError: a file cannot be read, is of neither form, or has an answer that is not in its
+            context; or no question at all has an answer.
+    """
+    records = [record for path in paths for record in _read_file(path)]
+    if not any(record.answers for record in records):
+        raise UsageError(
+            f"None of the {len(records)} questions has an answer" if records else "No questions",
+            where=", ".join(map(str, paths)) or None,
+            fix="Training needs questions with answers that stand in their contexts",
+        )
+    return records
+
+
+def hold_out(
+    records: Sequence[Record], share: float, seed: int
+) -> tuple[list[Record], list[Record]]:
+    """Training and held-out records. A context goes to one side with all of its questions.
+
+    Raises:
+        UsageError: either side would be without an answered question.
+    """
+    train: list[Record] = []
+    held: list[Record] = []
+    for record in records:
+        digest = hashlib.sha256(f"{seed}\n{record.context}".encode()).digest()
+        side = held if int.from_bytes(digest[:4], "big") < share * 2**32 else train
+        side.append(record)
+    for name, records_of in (("train on", train), ("evaluate on", held)):
+        if not any(record.answers for record in records_of):
+            raise UsageError(
+                f"Too few contexts: nothing is left to {name}",
+                fix="Give more data, or another share to hold out",
+            )
+    return train, held
+
+
+def _read_file(path: Path) -> list[Record]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The training data cannot be read: {error}",
+            where=str(path),
+            fix="Name a SQuAD JSON file or JSON lines in UTF-8",
+        ) from error
+    whole = _parsed(text)
+    if isinstance(whole, dict) and "data" in whole:
+        return list(_squad_records(whole, path))
+    return list(_line_records(text, path))
+
+
+def _parsed(text: str) -> Any:
+    """The file as one JSON value, or None if it is not one."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _squad_records(whole: dict[str, Any], path: Path) -> Iterator[Record]:
+    try:
+        for article in whole["data"]:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    place = f"{path}, question {asked.get('id', asked['question'][:40])}"
+                    given = [] if asked.get("is_impossible") else asked.get("answers", [])
+                    answers = [_squad_answer(paragraph["context"], raw, place) for raw in given]
+                    yield _checked(asked["question"], paragraph["context"], answers, None, place)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(path, error) from error
+
+
+def _squad_answer(context: str, raw: dict[str, Any], place: str) -> Span:
+    text, start = raw["text"], int(raw["answer_start"])
+    if not text or context[start : start + len(text)] != text:
+        raise UsageError(
+            f"The answer {text[:60]!r} does not stand at character {start} of its context",
+            where=place,
+            fix="Offsets count code points; correct answer_start, or give JSON lines without it",
+        )
+    return Span(start, start + len(text))
+
+
+def _line_records(text: str, path: Path) -> Iterator[Record]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            raw = json.loads(line)
+            context, rationale = raw["context"], _rationale(raw, place)
+            given = raw.get("answers", raw.get("answer")) or []
+            texts = [given] if isinstance(given, str) else list(given)
+            answers = [_find(context, answer, rationale, place) for answer in texts]
+            yield _checked(raw["question"], context, answers, rationale, place)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _malformed(place, error) from error
+
+
+def _rationale(raw: dict[str, Any], place: str) -> Span | None:
+    text = raw.get("rationale")
+    return _find(raw["context"], text, None, place, "rationale") if text else None
+
+
+def _find(context: str, text: str, inside: Span | None, place: str, what: str = "answer") -> Span:
+    """The first place of `text`, in the rationale where there is one."""
+    begin, end = (inside.start, inside.end) if inside else (0, len(context))
+    start = context.find(text, begin, end) if text.strip() else -1
+    if start < 0:
+        home = "rationale" if inside else "context"
+        raise UsageError(
+            f"The {what} {text[:60]!r} does not stand in its {home}",
+            where=place,
+            fix="Extractive training needs it word for word; leave the answer empty for none",
+        )
+    return Span(start, start + len(text))
+
+
+def _checked(
+    question: str, context: str, answers: list[Span], rationale: Span | None, place: str
+) -> Record:
+    if not question.strip() or not context.strip():
+        missing = "context" if question.strip() else "question"
+        raise UsageError(f"An empty {missing}", where=place, fix="Fill it in, or leave it out")
+    return Record(question, context, tuple(answers), rationale)
+
+
+def _malformed(place: Path | str, error: Exception) -> UsageError:
+    return UsageError(
+        f"Neither SQuAD JSON nor JSON lines: {error!r}",
+        where=str(place),
+        fix='A line looks like {"question": "...", "context": "...", "answer": "..."}',
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Context:
+    """A tokenised context: ids int32 (n,), offsets int32 (n, 2), and sentences as token ranges."""
+
+    text: str
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int32]
+    sentences: tuple[TokenRange, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A tokenised question.
+
+    Attributes:
+        context: number of its context in the corpus.
+        answers: one token range of the context for each annotator.
+        rationale: token range, where the data names it.
+        golds: the answers as text.
+        held_out: never trained on.
+    """
+
+    text: str
+    ids: NDArray[np.int32]
+    context: int
+    answers: tuple[TokenRange, ...]
+    rationale: TokenRange | None
+    golds: tuple[str, ...]
+    held_out: bool
+
+
+class Corpus:
+    """Records, tokenised once, with a BM25 index over the windows of all their contexts."""
+
+    def __init__(
+        self,
+        train: Sequence[Record],
+        held: Sequence[Record],
+        encoder: PairEncoder,
+        window_tokens: int,
+    ) -> None:
+        self.encoder = encoder
+        self.window_tokens = window_tokens
+        self.contexts: list[_Context] = []
+        self._numbers: dict[str, int] = {}
+        self.train = [self._ask(record, held_out=False) for record in train]
+        self._trained_contexts = len(self.contexts)
+        self.held = [self._ask(record, held_out=True) for record in held]
+        self._train_texts = {context.text for context in self.contexts[: self._trained_contexts]}
+        self.windows = [
+            window for number in range(len(self.contexts)) for window in self._cut(number)
+        ]
+        self._analyzer = Analyzer()
+        self.padding = _padding_id(encoder)
+        self._folder = tempfile.TemporaryDirectory(prefix="specrag-train-")
+        self._index = PassageIndex.create(Path(self._folder.name) / "index")
+        texts = (self._analyzer.terms(self.text(window)) for window in self.windows)
+        self._index.apply((), enumerate(texts, start=1), sequence=1)
+
+    def close(self) -> None:
+        """Remove the temporary index."""
+        self._index.close()
+        self._folder.cleanup()
+
+    def text(self, window: Window) -> str:
+        context = self.contexts[window.context]
+        offsets = context.offsets[window.first : window.end]
+        return context.text[int(offsets[0, 0]) : int(offsets[-1, 1])] if len(offsets) else ""
+
+    def room(self, question: Asked, tokens: int | None = None) -> int:
+        """Context tokens that fit beside the question in a pair of so many tokens."""
+        longest = self.window_tokens if tokens is None else tokens
+        return max(1, self.encoder.room(question.ids) - self.encoder.max_length + longest)
+
+    def retrieve(self, question: Asked, count: int) -> list[Window]:
+        """The best windows for the question by BM25, of all contexts, held out or not."""
+        hits = self._index.search(self._analyzer.terms(question.text), count)
+        return [self.windows[hit.passage_id - 1] for hit in hits]
+
+    def hard_negatives(self, question: Asked) -> list[int]:
+        """Training contexts that BM25 retrieves for the question and that hold no answer to it."""
+        golds = [gold.lower() for gold in question.golds]
+        found: dict[int, None] = {}
+        for window in self.retrieve(question, RETRIEVED):
+            text = self.contexts[window.context].text
+            if window.context == question.context or window.context >= self._trained_contexts:
+                continue
+            if not any(gold in text.lower() for gold in golds):
+                found[window.context] = None
+        return list(found)[:HARD_NEGATIVES]
+
+    def _ask(self, record: Record, *, held_out: bool) -> Asked:
+        number = self._numbers.setdefault(record.context, len(self.contexts))
+        if number == len(self.contexts):
+            tokens = self.encoder.tokenize(record.context)
+            spans = (token_range(s, tokens.offsets) for s in sentence_spans(record.context))
+            self.contexts.append(
+                _Context(record.context, tokens.ids, tokens.offsets, tuple(s for s in spans if s))
+            )
+        offsets = self.contexts[number].offsets
+        answers = (token_range(answer, offsets) for answer in record.answers)
+        return Asked(
+            text=record.question,
+            ids=self.encoder.question(record.question),
+            context=number,
+            answers=tuple(answer for answer in answers if answer),
+            rationale=token_range(record.rationale, offsets) if record.rationale else None,
+            golds=tuple(answer.of(record.context) for answer in record.answers),
+            held_out=held_out,
+        )
+
+    def _cut(self, number: int) -> list[Window]:
+        """Windows that overlap by half, with room for a question of usual length beside them."""
+        tokens = len(self.contexts[number].ids)
+        size = max(8, self.window_tokens * 7 // 8)
+        starts = range(0, max(1, tokens - size // 2), max(1, size // 2))
+        return [Window(number, start, min(start + size, tokens)) for start in starts]
+
+
+class Views:
+    """The endless, seeded stream of batches: the same seed gives the same batches, always."""
+
+    def __init__(self, corpus: Corpus, options: ViewOptions, seed: int) -> None:
+        self._corpus = corpus
+        self._options = options
+        self._seed = seed
+        self._negatives = [
+            corpus.hard_negatives(question) if options.negative_share else []
+            for question in corpus.train
+        ]
+
+    def batches(self, begin: Position) -> Iterator[tuple[Batch, Position, float]]:
+        """Batches from `begin` on, each with the position after it and the epochs done by then."""
+        questions = len(self._corpus.train)
+        pools = -(-questions // POOL)
+        epoch, pool, skip = begin.epoch, begin.pool, begin.batch
+        while True:
+            rng = _seeded(f"{self._seed}/{epoch}")
+            order = list(range(questions))
+            rng.shuffle(order)
+            while pool < pools:
+                chosen = order[pool * POOL : (pool + 1) * POOL]
+                made = self._pool(chosen, _seeded(f"{self._seed}/{epoch}/{pool}"))
+                for number, views in enumerate(made[skip:], start=skip + 1):
+                    done = epoch + (pool * POOL + len(chosen) * number / len(made)) / questions
+                    after = Position(epoch, pool, number)
+                    yield _collate(views, self._corpus.padding), after, done
+                pool, skip = pool + 1, 0
+            epoch, pool = epoch + 1, 0
+
+    def _pool(self, questions: Sequence[int], rng: random.Random) -> list[list[View]]:
+        """Batches of views of about one length each, in random order."""
+        views = [view for number in questions for view in self._views(number, rng)]
+        views.sort(key=lambda view: len(view.ids))
+        made: list[list[View]] = [[]]
+        for view in views:
+            padded = _padded(len(view.ids)) * (len(made[-1]) + 1)
+            if made[-1] and padded > self._options.batch_tokens:
+                made.append([])
+            made[-1].append(view)
+        rng.shuffle(made)
+        return made
+
+    def _views(self, number: int, rng: random.Random) -> Iterator[View]:
+        question = self._corpus.train[number]
+        scale = rng.choice((1.0, 1.0, 1.0, 1.0, 0.875, 0.75))
+        room = self._corpus.room(question, int(scale * self._options.window_tokens))
+        yield self._view(question, self._positive(question, room, rng))
+        if rng.random() < self._options.negative_share:
+            yield self._view(question, self._negative(question, number, room, rng))
+
+    def _positive(self, question: Asked, room: int, rng: random.Random) -> Window:
+        tokens = len(self._corpus.contexts[question.context].ids)
+        if not question.answers:
+            return self._anywhere(question.context, room, rng)
+        answer = rng.choice(question.answers)
+        if rng.random() < self._options.short_share:
+            window = self._sentences(question, answer, rng)
+            if window.end - window.first <= room:
+                return window
+        lowest = max(0, answer.last + 1 - room)
+        highest = max(lowest, min(answer.first, tokens - room))
+        first = rng.randint(lowest, highest)
+        return Window(question.context, first, min(tokens, first + room))
+
+    def _sentences(self, question: Asked, answer: TokenRange, rng: random.Random) -> Window:
+        """The rationale: as the data names it, or the answer's sentences, now and then one more."""
+        if question.rationale is not None:
+            return Window(question.context, question.rationale.first, question.rationale.last + 1)
+        sentences = self._corpus.contexts[question.context].sentences
+        held = [
+            i for i, s in enumerate(sentences) if s.first <= answer.last and s.last >= answer.first
+        ]
+        first, last = (held[0], held[-1]) if held else (0, len(sentences) - 1)
+        more = rng.random()
+        if more < 0.2 and first > 0:
+            first -= 1
+        elif 0.2 <= more < 0.4 and last + 1 < len(sentences):
+            last += 1
+        return Window(question.context, sentences[first].first, sentences[last].last + 1)
+
+    def _negative(self, question: Asked, number: int, room: int, rng: random.Random) -> Window:
+        """Mostly from a hard negative, else another place of the question's own context."""
+        hard = self._negatives[number]
+        context = rng.choice(hard) if hard and rng.random() < 0.85 else question.context
+        sentences = self._corpus.contexts[context].sentences
+        if sentences and (context == question.context or rng.random() < self._options.short_share):
+            first = rng.randrange(len(sentences))
+            last = min(len(sentences) - 1, first + rng.randint(0, 1))
+            begin = sentences[first].first
+            return Window(context, begin, min(sentences[last].last + 1, begin + room))
+        return self._anywhere(context, room, rng)
+
+    def _anywhere(self, context: int, room: int, rng: random.Random) -> Window:
+        tokens = len(self._corpus.contexts[context].ids)
+        first = rng.randint(0, max(0, tokens - room))
+        return Window(context, first, min(tokens, first + room))
+
+    def _view(self, question: Asked, window: Window) -> View:
+        """The pair as the runtime would encode it; answers outside the window do not count."""
+        ids = self._corpus.contexts[window.context].ids[window.first : window.end]
+        batch = self._corpus.encoder.batch(question.ids, [ids])
+        shift = batch.context_start - window.first
+        inside = [
+            answer
+            for answer in question.answers
+            if window.context == question.context
+            and window.first <= answer.first
+            and answer.last < window.first + batch.context_lengths[0]
+        ]
+        return View(
+            ids=batch.feeds["input_ids"][0].tolist(),
+            types=batch.feeds["token_type_ids"][0].tolist(),
+            starts=_shares([answer.first + shift for answer in inside]),
+            ends=_shares([answer.last + shift for answer in inside]),
+        )
+
+
+def _seeded(seed: str) -> random.Random:
+    return random.Random(seed)  # noqa: S311  no secret is made here
+
+
+def _shares(positions: Sequence[int]) -> dict[int, float]:
+    """Each position's share; all of it on position 0 if there is none."""
+    counts = Counter(positions) or Counter([0])
+    return {position: count / counts.total() for position, count in counts.items()}
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // 8) * 8
+
+
+def _padding_id(encoder: PairEncoder) -> int:
+    """The id that the encoder pads with, read off a batch of two lengths."""
+    one = encoder.question("a")[:1]
+    return int(encoder.batch(one, [one, one[:0]]).feeds["input_ids"][1, -1])
+
+
+def _collate(views: Sequence[View], padding: int) -> Batch:
+    shape = (len(views), _padded(max(len(view.ids) for view in views)))
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    feeds = {name: np.zeros(shape, dtype=np.int64) for name in names}
+    feeds["input_ids"][:] = padding
+    targets = np.zeros((2, *shape), dtype=np.float32)
+    for row, view in enumerate(views):
+        length = len(view.ids)
+        feeds["input_ids"][row, :length] = view.ids
+        feeds["token_type_ids"][row, :length] = view.types
+        feeds["attention_mask"][row, :length] = 1
+        for side, shares in enumerate((view.starts, view.ends)):
+            for position, share in shares.items():
+                targets[side, row, position] = share
+    return Batch(feeds, targets)
