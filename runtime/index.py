@@ -161,9 +161,7 @@ class PassageIndex:
 
     def _delete(self, writer: tantivy.IndexWriter, number: int) -> None:
         # By query: by term, tantivy's Python binding finds no unsigned number and deletes nothing.
-        writer.delete_documents_by_query(
-            tantivy.Query.term_query(self._schema, "passage", number)
-        )
+        writer.delete_documents_by_query(tantivy.Query.term_query(self._schema, "passage", number))
 
     def close(self) -> None:
         """Finish merges in the background and let go of the files."""

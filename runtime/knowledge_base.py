@@ -11,7 +11,6 @@ Not covered: network file systems without working locks, and platforms without `
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import shutil
 import sqlite3
@@ -19,21 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from runtime import catalogue, records
 from runtime.analysis import Analyzer
-from runtime.documents import (
-    Citation,
-    Document,
-    Flag,
-    Heading,
-    ParsedDocument,
-    Span,
-    Window,
-)
+from runtime.catalogue import Failure, State
+from runtime.documents import Citation, Document, ParsedDocument, Span, Window
 from runtime.errors import (
     DamagedDocument,
     EmptyDocument,
@@ -46,6 +38,7 @@ from runtime.errors import (
 )
 from runtime.index import PassageHit, PassageIndex
 from runtime.passages import context_of, cut_passages, heading_path
+from runtime.records import MEMBER, CutDocument
 from runtime.storage import (
     DATABASE,
     WriterLock,
@@ -54,38 +47,21 @@ from runtime.storage import (
     open_database,
     translated,
 )
-from runtime.windows import (
-    PackedTokens,
-    WindowSlice,
-    WindowTokenizer,
-    cut_windows,
-    pack,
-    unpack,
-)
+from runtime.windows import WindowSlice, WindowTokenizer, cut_windows
+
+__all__ = ["MEMBER", "Failure", "KnowledgeBase", "Statistics"]
 
 # A batch is published in parts of about this much text, so that a long add survives interruption.
-_BATCH_CHARACTERS = 16_000_000
+_BATCH_CHARACTERS = 8_000_000
 _SNAPSHOT_TIMEOUT_S = 10.0
-_SQL_VARIABLES = 500
-MEMBER = "!/"  # between an archive's source and the name of a document in it
-
-_VISIBLE = "born <= :at AND (died IS NULL OR died > :at)"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A source that could not be added: why, what to do, and the sha256 of its bytes (hex, or "")."""
-
-    source: str
-    what: str
-    fix: str
-    content_sha256: str
-    failed_at: str
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a knowledge base holds. Sizes in bytes on the medium."""
+    """What a knowledge base holds. Sizes in bytes on the medium.
+
+    `flagged` and `stale` count documents; without a tokenizer, none counts as stale.
+    """
 
     documents: int
     passages: int
@@ -96,17 +72,6 @@ class Statistics:
     failures: int
     database_bytes: int
     index_bytes: int
-    stemmer: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The rows of `meta` that say where database and index stand."""
-
-    sequence: int
-    purged: int
-    generation: int
-    fingerprint: str
     stemmer: str | None
 
 
@@ -131,9 +96,11 @@ class KnowledgeBase:
         self._index: PassageIndex | None = None
         self._index_stamp: tuple[int, ...] = ()
         self._generation = 0
-        self._pending = 0  # characters added in the open transaction
+        self._pending = 0  # characters changed in the open transaction
         self._depth = 0  # of nested `batch`
         self._analyzer = Analyzer(self._state().stemmer)
+
+    # Opening and closing
 
     @classmethod
     def open(
@@ -160,36 +127,32 @@ class KnowledgeBase:
             KnowledgeBaseNotWritable, UsageError: no such stemmer.
         """
         folder = Path(path)
-        if not (writable or create):
-            opened = cls(folder, open_database(folder, writable=False), tokenizer, None)
-            opened._or_close(opened._begin_snapshot)
-            return opened
-        if create:
-            Analyzer(stemmer)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise not_writable(folder, error) from error
-        elif not (folder / DATABASE).is_file():
-            open_database(folder, writable=True)  # says that there is none
-        lock = WriterLock(folder)
-        lock.acquire(wait_s, on_wait)
+        lock = None
         try:
-            if not (folder / DATABASE).exists():
+            if create:
+                _make_folder(folder)
+            if create or writable:
+                lock = _lock(folder, create, wait_s, on_wait)
+            if create and not (folder / DATABASE).exists():
                 _create(folder, stemmer)
-            opened = cls(folder, open_database(folder, writable=True), tokenizer, lock)
+            connection = open_database(folder, writable=lock is not None)
+            try:
+                opened = cls(folder, connection, tokenizer, lock)
+                opened._begin()
+            except BaseException:
+                connection.close()
+                raise
         except BaseException:
-            lock.release()
+            if lock is not None:
+                lock.release()
             raise
-        opened._or_close(opened._bring_up_to_date)
         return opened
 
-    def _or_close(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except BaseException:
-            self._discard()
-            raise
+    def _begin(self) -> None:
+        if self._lock is None:
+            self._begin_snapshot()
+        else:
+            self._bring_up_to_date()
 
     def __enter__(self) -> Self:
         return self
@@ -205,20 +168,24 @@ class KnowledgeBase:
     def close(self) -> None:
         """Let go of the folder. Changes outside a `batch` are already published."""
         with self._mutex:
-            self._discard()
+            try:
+                self._rollback()
+                self._connection.close()
+                if self._index is not None:
+                    self._index.close()
+                    self._index = None
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
 
-    def _discard(self) -> None:
-        try:
-            if self._connection.in_transaction:
-                self._connection.rollback()
-            self._connection.close()
-            if self._index is not None:
-                self._index.close()
-        finally:
-            if self._lock is not None:
-                self._lock.release()
+    # Snapshots: which change a reader stands at
 
-    # Snapshots: which change readers stand at
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """The newest published state, the same for all calls within the block."""
+        with self._mutex:
+            self.refresh()
+            yield self
 
     def refresh(self) -> None:
         """Let a reader see what was published since; a writer always does."""
@@ -230,41 +197,37 @@ class KnowledgeBase:
         """Start a read transaction in which database and index stand at the same change.
 
         The database may be ahead of the index (documents not yet published are not visible), but
-        must still hold everything that the index knows.
+        must still hold everything that the index knows. In the instants when a writer publishes or
+        swaps the index they may not agree; then it is tried again.
         """
         deadline = time.monotonic() + _SNAPSHOT_TIMEOUT_S
         while True:
-            problem: SpecragError
             with translated(self.path):
-                if self._connection.in_transaction:
-                    self._connection.commit()
+                self._rollback()
                 self._connection.execute("BEGIN")
                 state = self._state()
             try:
-                index = self._open_index(state)
-                if state.purged <= index.sequence <= state.sequence:
+                if _agree(state, self._open_index(state)):
                     return
-                problem = KnowledgeBaseDamaged(
-                    f"The search index stands at change {index.sequence}, the database at "
-                    f"{state.sequence}",
+                raise KnowledgeBaseDamaged(
+                    "The search index and the database are at different changes",
                     where=str(self.path),
                     fix="Bring them together with any command that writes, such as specrag compact",
                 )
-            except KnowledgeBaseDamaged as error:  # also seen while a writer swaps the index
-                problem = error
-            if time.monotonic() > deadline:
-                raise problem
+            except KnowledgeBaseDamaged:
+                if time.monotonic() > deadline:
+                    raise
             self._index_stamp = ()
             time.sleep(0.02)
 
-    def _open_index(self, state: _State) -> PassageIndex:
-        """The index of the current generation, looking at its newest commit."""
+    def _open_index(self, state: State) -> PassageIndex:
+        """The index of the current generation, at its newest commit."""
         path = _index_path(self.path, state.generation)
         stamp = _stamp(path)
         if self._index is None or state.generation != self._generation:
             if self._index is not None:
                 self._index.close()
-            self._index = None
+                self._index = None
             self._index = PassageIndex.open(path)
             self._generation = state.generation
         elif stamp != self._index_stamp:
@@ -274,7 +237,7 @@ class KnowledgeBase:
 
     @property
     def index(self) -> PassageIndex:
-        """The search index, for statistics of terms."""
+        """The search index, for its statistics of terms."""
         if self._index is None:
             raise KnowledgeBaseError("The knowledge base is closed", where=str(self.path))
         return self._index
@@ -284,76 +247,42 @@ class KnowledgeBase:
         """The analysis that this knowledge base searches with."""
         return self._analyzer
 
-    def _state(self) -> _State:
+    def _state(self) -> State:
         with translated(self.path):
-            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
-        try:
-            return _State(
-                sequence=meta["sequence"],
-                purged=meta["purged"],
-                generation=meta["index_generation"],
-                fingerprint=meta["index_fingerprint"],
-                stemmer=meta["stemmer"] or None,
-            )
-        except KeyError as error:
-            raise KnowledgeBaseDamaged(
-                f"The database does not say its {error.args[0]}", where=str(self.path)
-            ) from None
+            return catalogue.read_state(self._connection)
 
     # Reading
 
     def documents(self) -> list[Document]:
         """All documents, in the order they were added."""
-        return self._documents("1", {})
+        with self._reading() as connection:
+            return catalogue.documents(connection, self.index.sequence)
 
     def document(self, document_id: int) -> Document:
         """
         Raises:
             KnowledgeBaseError: there is no such document (any more).
         """
-        found = self._documents("id = :id", {"id": document_id})
-        if not found:
-            raise self._gone(document_id)
-        return found[0]
+        with self._reading() as connection:
+            found = catalogue.document(connection, self.index.sequence, document_id)
+        if found is None:
+            raise KnowledgeBaseError(
+                f"There is no document {document_id} (any more)",
+                where=str(self.path),
+                fix="See what there is with specrag list",
+            )
+        return found
 
     def find(self, source: str) -> Document | None:
-        """The newest version of a source's document, if there is one; in a batch, also one that
-        is not published yet."""
-        found = self._documents("source = :source AND died IS NULL", {"source": source}, head=True)
-        return found[0] if found else None
-
-    def _documents(
-        self, condition: str, values: dict[str, object], *, head: bool = False
-    ) -> list[Document]:
-        visible = "1" if head else _VISIBLE
+        """The newest document of a source; within a batch, also one not published yet."""
         with self._reading() as connection:
-            at = {"at": self.index.sequence, **values}
-            rows = connection.execute(
-                "SELECT id, source, title, media_type, content_sha256, size, characters, windows, "
-                f"added_at FROM documents WHERE {condition} AND {visible} ORDER BY id",
-                at,
-            ).fetchall()
-            flags: dict[int, list[Flag]] = {}
-            for number, kind, detail in connection.execute(
-                "SELECT document_id, kind, detail FROM flags WHERE document_id IN "
-                f"(SELECT id FROM documents WHERE {condition} AND {visible}) "
-                "ORDER BY document_id, ordinal",
-                at,
-            ):
-                flags.setdefault(number, []).append(Flag(kind, detail))
-        return [Document(*row, tuple(flags.get(row[0], ()))) for row in rows]
+            return catalogue.newest(connection, source)
 
     def text(self, document_id: int) -> str:
         """The stored text of a document, to which all its spans refer."""
         with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT p.text FROM passages p JOIN documents d ON d.id = p.document_id "
-                f"WHERE d.id = :id AND {_VISIBLE} ORDER BY p.start",
-                {"id": document_id, "at": self.index.sequence},
-            ).fetchall()
-        if not rows:
-            raise self._gone(document_id)
-        return "".join(text for (text,) in rows)
+            self.document(document_id)
+            return "".join(row.text for row in catalogue.passages_of(connection, document_id))
 
     def citation(self, document_id: int, span: Span) -> Citation:
         """The place of `span` (in the document's text), with the page and headings it lies under.
@@ -361,7 +290,7 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: no such document, or the span is not within its text.
         """
-        with self._mutex:
+        with self._reading() as connection:
             document = self.document(document_id)
             if not 0 <= span.start <= span.end <= document.characters:
                 raise KnowledgeBaseError(
@@ -369,77 +298,42 @@ class KnowledgeBase:
                     f"{document.characters} characters",
                     where=document.source,
                 )
-            with self._reading() as connection:
-                page = connection.execute(
-                    "SELECT number FROM pages WHERE document_id = ? AND start <= ? "
-                    "ORDER BY ordinal DESC LIMIT 1",
-                    (document_id, span.start),
-                ).fetchone()
-            path = heading_path(span.start, self._headings(document_id))
+            path = heading_path(span.start, catalogue.headings(connection, document_id))
             return Citation(
                 document_id=document_id,
                 source=document.source,
                 title=document.title,
                 span=span,
-                quote=self._slice(document_id, span),
-                page=page[0] if page else None,
+                quote=catalogue.slice_of(connection, document_id, span),
+                page=catalogue.page_at(connection, document_id, span.start),
                 heading_path=tuple(heading.title for heading in path),
             )
-
-    def _slice(self, document_id: int, span: Span) -> str:
-        """`span` of the text, read from the passages it touches only."""
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT start, text FROM passages WHERE document_id = :id AND start < :stop "
-                "AND start >= (SELECT max(start) FROM passages WHERE document_id = :id "
-                "AND start <= :start) ORDER BY start",
-                {"id": document_id, "start": span.start, "stop": max(span.end, span.start + 1)},
-            ).fetchall()
-        first = rows[0][0]
-        return "".join(text for _, text in rows)[span.start - first : span.end - first]
-
-    def _headings(self, document_id: int) -> tuple[Heading, ...]:
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT start, level, title FROM headings WHERE document_id = ? ORDER BY ordinal",
-                (document_id,),
-            )
-            return tuple(Heading(*row) for row in rows)
 
     def failures(self) -> list[Failure]:
         """The sources that could not be added and were not added or removed since."""
         with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT source, what, fix, content_sha256, failed_at FROM failures ORDER BY source"
-            )
-            return [Failure(*row) for row in rows]
+            return catalogue.failures(connection)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to answer from."""
+        with self._mutex:
+            return self.index.passages == 0
 
     def statistics(self) -> Statistics:
         fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
         with self._reading() as connection:
-            at = {"at": self.index.sequence, "tokenizer": fingerprint}
-            row = connection.execute(
-                "SELECT count(*), total(windows), total(characters), "
-                "total(tokenizer IS NOT coalesce(:tokenizer, tokenizer)) "
-                f"FROM documents WHERE {_VISIBLE}",
-                at,
-            ).fetchone()
-            flagged = connection.execute(
-                "SELECT count(DISTINCT document_id) FROM flags WHERE document_id IN "
-                f"(SELECT id FROM documents WHERE {_VISIBLE})",
-                at,
-            ).fetchone()[0]
-            failures = connection.execute("SELECT count(*) FROM failures").fetchone()[0]
+            totals = catalogue.totals(connection, self.index.sequence, fingerprint)
             return Statistics(
-                documents=row[0],
+                documents=totals.documents,
                 passages=self.index.passages,
-                windows=int(row[1]),
-                characters=int(row[2]),
-                flagged=flagged,
-                stale=int(row[3]),
-                failures=failures,
-                database_bytes=sum(file.stat().st_size for file in self.path.glob(f"{DATABASE}*")),
-                index_bytes=_folder_bytes(_index_path(self.path, self._state().generation)),
+                windows=totals.windows,
+                characters=totals.characters,
+                flagged=totals.flagged,
+                stale=totals.stale,
+                failures=totals.failures,
+                database_bytes=_bytes(self.path.glob(f"{DATABASE}*")),
+                index_bytes=_bytes(_index_path(self.path, self._generation).iterdir()),
                 stemmer=self._analyzer.stemmer,
             )
 
@@ -447,13 +341,6 @@ class KnowledgeBase:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._mutex, translated(self.path):
             yield self._connection
-
-    def _gone(self, document_id: int) -> KnowledgeBaseError:
-        return KnowledgeBaseError(
-            f"There is no document {document_id} (any more)",
-            where=str(self.path),
-            fix="See what there is with specrag list",
-        )
 
     # Searching
 
@@ -464,14 +351,15 @@ class KnowledgeBase:
 
         Any text may be asked: it is analysed into terms, never parsed as a query.
         """
-        with self._mutex:
+        with self._reading() as connection:
             terms = self._analyzer.terms(question)
-            if not exclude_flagged:
-                return self.index.search(terms, limit)
             wanted = limit
             while True:
                 hits = self.index.search(terms, wanted)
-                kept = self._unflagged(hits)
+                if not exclude_flagged:
+                    return hits
+                flagged = catalogue.flagged(connection, [hit.passage_id for hit in hits])
+                kept = [hit for hit in hits if hit.passage_id not in flagged]
                 if len(kept) >= limit or len(hits) < wanted:
                     return kept[:limit]
                 wanted *= 4
@@ -488,31 +376,12 @@ class KnowledgeBase:
             term: math.log1p((passages - n + 0.5) / (n + 0.5)) for term, n in frequencies.items()
         }
 
-    def _unflagged(self, hits: list[PassageHit]) -> list[PassageHit]:
-        flagged: set[int] = set()
-        with self._reading() as connection:
-            for numbers in _chunks([hit.passage_id for hit in hits]):
-                flagged.update(
-                    row[0]
-                    for row in connection.execute(
-                        f"SELECT id FROM passages WHERE id IN ({_marks(numbers)}) "
-                        "AND document_id IN (SELECT document_id FROM flags)",
-                        numbers,
-                    )
-                )
-        return [hit for hit in hits if hit.passage_id not in flagged]
-
     @property
     def stale(self) -> bool:
         """Whether any window was cut for another tokenizer, length or overlap than this one's."""
         fingerprint = self._needed_tokenizer().fingerprint
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT 1 FROM documents WHERE (tokenizer < :tokenizer OR tokenizer > :tokenizer) "
-                f"AND {_VISIBLE} LIMIT 1",  # two ranges, so that the index on it is used
-                {"tokenizer": fingerprint, "at": self.index.sequence},
-            ).fetchone()
-        return row is not None
+            return catalogue.has_stale(connection, self.index.sequence, fingerprint)
 
     def windows(self, passage_ids: Sequence[int]) -> list[Window]:
         """The windows of the passages, in the order given; within a passage, in order of place.
@@ -520,52 +389,20 @@ class KnowledgeBase:
         Raises:
             StaleWindows: they were cut for another tokenizer.
         """
-        with self._mutex:
+        with self._reading() as connection:
             if self.stale:
                 raise StaleWindows(
                     "The windows were cut for another drafter or window length",
                     where=str(self.path),
                     fix="Cut them anew with specrag rewindow",
                 )
-            numbers = list(dict.fromkeys(passage_ids))
-            rows = self._window_rows(numbers)
-            passages = self._passage_rows(numbers)
-        return [
-            _window(row, passages[number], number)
-            for number in numbers
-            for row in rows.get(number, ())
-        ]
-
-    def _window_rows(self, numbers: list[int]) -> dict[int, list[tuple[Any, ...]]]:
-        rows: dict[int, list[tuple[Any, ...]]] = {}
-        with self._reading() as connection:
-            for chunk in _chunks(numbers):
-                for row in connection.execute(
-                    "SELECT passage_id, id, start, stop, tokens, token_ids, offsets FROM windows "
-                    f"WHERE passage_id IN ({_marks(chunk)}) ORDER BY passage_id, start",
-                    chunk,
-                ):
-                    rows.setdefault(row[0], []).append(row[1:])
-        return rows
-
-    def _passage_rows(self, numbers: list[int]) -> dict[int, tuple[int, int, str]]:
-        """Document, start and text of passages."""
-        rows: dict[int, tuple[int, int, str]] = {}
-        with self._reading() as connection:
-            for chunk in _chunks(numbers):
-                for number, *rest in connection.execute(
-                    "SELECT id, document_id, start, text FROM passages "
-                    f"WHERE id IN ({_marks(chunk)})",
-                    chunk,
-                ):
-                    rows[number] = (rest[0], rest[1], rest[2])
-        return rows
+            return catalogue.windows(connection, list(dict.fromkeys(passage_ids)))
 
     # Changing
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
-        """Publish several changes together, in parts of about 16 million characters.
+        """Publish several changes together, in parts of about 8 million characters.
 
         When the block raises, changes that were not published yet are undone.
         """
@@ -591,32 +428,27 @@ class KnowledgeBase:
 
         Raises:
             EmptyDocument, DamagedDocument: there is no text in it, or not valid Unicode.
-            KnowledgeBaseNotWritable: opened for reading, or the disk is full; nothing changed.
+            KnowledgeBaseNotWritable: the disk is full; nothing changed.
+            UsageError: opened for reading, or without a tokenizer.
         """
         with self._mutex:
             self._check_writable()
-            digest = _check_text(parsed)
-            spans = cut_passages(parsed)
-            texts = [span.of(parsed.text) for span in spans]
-            windows = self._cut(texts)
-            row = (
-                parsed.source,
-                parsed.title,
-                parsed.media_type,
-                content_sha256,
-                digest,
-                size,
-                len(parsed.text),
-                sum(map(len, windows)),
-                self._needed_tokenizer().fingerprint,
-                datetime.now(UTC).isoformat(timespec="seconds"),
+            _check_text(parsed)
+            passages = cut_passages(parsed)
+            cut = CutDocument(
+                parsed=parsed,
+                content_sha256=content_sha256,
+                size=size,
+                tokenizer=self._needed_tokenizer().fingerprint,
+                passages=passages,
+                windows=self._cut([span.of(parsed.text) for span in passages]),
             )
             with self._change(len(parsed.text)) as sequence:
-                self._bury("source = ?", (parsed.source,), sequence)
-                number = self._insert(parsed, (*row, sequence))
-                for span, text, cut in zip(spans, texts, windows, strict=True):
-                    self._insert_passage(number, span.start, text, cut)
-            return self._documents("id = :id", {"id": number}, head=True)[0]
+                records.bury(self._connection, parsed.source, sequence)
+                records.insert_document(self._connection, cut, sequence)
+            added = self.find(parsed.source)
+            assert added is not None
+            return added
 
     def add_many(
         self,
@@ -644,22 +476,14 @@ class KnowledgeBase:
         with self._mutex:
             self._check_writable()
             with self._change(0) as sequence:
-                return self._bury(
-                    "(source = ? OR substr(source, 1, ?) = ?)",
-                    (source, len(source) + len(MEMBER), source + MEMBER),
-                    sequence,
-                )
+                return records.bury(self._connection, source, sequence, members=True)
 
     def record_failure(self, source: str, error: SpecragError, content_sha256: str = "") -> None:
         """Remember that a source could not be added, until it is added or removed."""
         with self._mutex:
             self._check_writable()
-            now = datetime.now(UTC).isoformat(timespec="seconds")
             with self._change(0):
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
-                    (source, error.what, error.fix or "", content_sha256, now),
-                )
+                records.record_failure(self._connection, source, error, content_sha256)
 
     def rewindow(
         self, tokenizer: WindowTokenizer, progress: Callable[[int, int], None] | None = None
@@ -671,36 +495,23 @@ class KnowledgeBase:
         """
         with self._mutex:
             self._check_writable()
-            with self._reading() as connection:
-                stale = [
-                    row[0]
-                    for row in connection.execute(
-                        "SELECT id FROM documents WHERE tokenizer != ? AND died IS NULL ORDER BY id",
-                        (tokenizer.fingerprint,),
-                    )
-                ]
             self.tokenizer = tokenizer
             with self.batch():
+                with translated(self.path):
+                    stale = catalogue.stale(self._connection, tokenizer.fingerprint)
                 for done, number in enumerate(stale, 1):
                     self._rewindow_document(number, tokenizer)
                     if progress is not None:
                         progress(done, len(stale))
-        return len(stale)
+            return len(stale)
 
     def _rewindow_document(self, number: int, tokenizer: WindowTokenizer) -> None:
-        with self._reading() as connection:
-            passages = connection.execute(
-                "SELECT id, text FROM passages WHERE document_id = ? ORDER BY start", (number,)
-            ).fetchall()
-        windows = self._cut([text for _, text in passages])
-        with self._change(sum(len(text) for _, text in passages)):
-            for (passage, _), cut in zip(passages, windows, strict=True):
-                self._connection.execute("DELETE FROM windows WHERE passage_id = ?", (passage,))
-                self._insert_windows(passage, cut)
-            self._connection.execute(
-                "UPDATE documents SET tokenizer = ?, windows = ? WHERE id = ?",
-                (tokenizer.fingerprint, sum(map(len, windows)), number),
-            )
+        with translated(self.path):
+            rows = catalogue.passages_of(self._connection, number)
+        cut = self._cut([row.text for row in rows])
+        windows = {row.id: of_row for row, of_row in zip(rows, cut, strict=True)}
+        with self._change(sum(len(row.text) for row in rows)):
+            records.replace_windows(self._connection, number, tokenizer.fingerprint, windows)
 
     def compact(self) -> None:
         """Give space back, and leave no trace of removed text in any file of the folder.
@@ -733,106 +544,55 @@ class KnowledgeBase:
             for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
         ]
 
-    def _insert(self, parsed: ParsedDocument, row: tuple[object, ...]) -> int:
-        connection = self._connection
-        number = connection.execute(
-            "INSERT INTO documents (source, title, media_type, content_sha256, text_sha256, size, "
-            "characters, windows, tokenizer, added_at, born) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            row,
-        ).lastrowid
-        assert number is not None  # an INSERT into a table with a rowid always has one
-        connection.executemany(
-            "INSERT INTO headings VALUES (?, ?, ?, ?, ?)",
-            [(number, i, h.start, h.level, h.title) for i, h in enumerate(parsed.headings)],
-        )
-        connection.executemany(
-            "INSERT INTO pages VALUES (?, ?, ?, ?)",
-            [(number, i, page.start, page.number) for i, page in enumerate(parsed.pages)],
-        )
-        connection.executemany(
-            "INSERT INTO flags VALUES (?, ?, ?, ?)",
-            [(number, i, flag.kind, flag.detail) for i, flag in enumerate(parsed.flags)],
-        )
-        return number
-
-    def _insert_passage(
-        self, document_id: int, start: int, text: str, windows: list[WindowSlice]
-    ) -> None:
-        number = self._connection.execute(
-            "INSERT INTO passages (document_id, start, text) VALUES (?, ?, ?)",
-            (document_id, start, text),
-        ).lastrowid
-        assert number is not None
-        self._insert_windows(number, windows)
-
-    def _insert_windows(self, passage_id: int, windows: list[WindowSlice]) -> None:
-        rows = [(window.span, pack(window)) for window in windows]
-        self._connection.executemany(
-            "INSERT INTO windows (passage_id, start, stop, tokens, token_ids, offsets) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (passage_id, span.start, span.end, packed.count, packed.ids, packed.offsets)
-                for span, packed in rows
-            ],
-        )
-
-    def _bury(self, condition: str, values: tuple[object, ...], sequence: int) -> int:
-        """Mark documents as dead from `sequence` on; those born in it never were. Forget failures."""
-        connection = self._connection
-        connection.execute(
-            f"DELETE FROM documents WHERE {condition} AND born = ?", (*values, sequence)
-        )
-        unborn = connection.execute("SELECT changes()").fetchone()[0]
-        connection.execute(
-            f"UPDATE documents SET died = ? WHERE {condition} AND died IS NULL",
-            (sequence, *values),
-        )
-        dead = connection.execute("SELECT changes()").fetchone()[0]
-        connection.execute(f"DELETE FROM failures WHERE {condition}", values)
-        return int(unborn) + int(dead)
-
-    # Publishing: database first, then the index, then what died is deleted
+    # Publishing: the database first, then the index, then what died is deleted
 
     @contextlib.contextmanager
     def _change(self, characters: int) -> Iterator[int]:
         """One change, whole or not at all; yields its number. Outside a batch it is published."""
+        connection = self._connection
         with translated(self.path):
-            if not self._connection.in_transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("SAVEPOINT change")
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            connection.execute("SAVEPOINT change")
             try:
                 yield self._state().sequence + 1
-                self._connection.execute("RELEASE change")
+                connection.execute("RELEASE change")
             except BaseException:
-                if self._connection.in_transaction:  # a full disk ends the transaction by itself
-                    self._connection.execute("ROLLBACK TO change")
-                    self._connection.execute("RELEASE change")
-                    if self._depth == 0:
-                        self._rollback()
+                self._undo_change()
                 raise
         self._pending += characters
         if self._depth == 0 or self._pending >= _BATCH_CHARACTERS:
             self._publish()
 
+    def _undo_change(self) -> None:
+        """Undo the open change; in a batch, those before it stay in the transaction."""
+        if self._depth and self._connection.in_transaction:  # a full disk may have ended it
+            self._connection.execute("ROLLBACK TO change")
+            self._connection.execute("RELEASE change")
+        else:
+            self._rollback()
+
     def _publish(self) -> None:
-        connection = self._connection
-        if not connection.in_transaction:
+        if not self._connection.in_transaction:
             return
+        with self._transaction():
+            changed = records.advance(self._connection)
         self._pending = 0
+        if changed:
+            self._catch_up()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit the block's changes together with those of the open transaction, or undo all."""
         with translated(self.path):
             try:
-                changed = connection.execute(
-                    "SELECT 1 FROM documents, (SELECT value + 1 AS next FROM meta "
-                    "WHERE key = 'sequence') WHERE born = next OR died = next LIMIT 1"
-                ).fetchone()
-                if changed:
-                    connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
-                connection.execute("COMMIT")
+                if not self._connection.in_transaction:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
                 raise
-        if changed:
-            self._catch_up()
 
     def _rollback(self) -> None:
         self._pending = 0
@@ -841,48 +601,27 @@ class KnowledgeBase:
 
     def _catch_up(self) -> None:
         """Bring the index to the database's change, then delete what died before it."""
-        state, index = self._state(), self.index
-        if index.sequence < state.sequence:
+        sequence, index = self._state().sequence, self.index
+        if index.sequence < sequence:
             with translated(self.path):
-                died = self._connection.execute(
-                    "SELECT p.id FROM passages p JOIN documents d ON d.id = p.document_id "
-                    "WHERE d.died > ? AND d.born <= ?",
-                    (index.sequence, index.sequence),
-                ).fetchall()
-            index.apply(
-                (row[0] for row in died), self._new_passages(index.sequence), state.sequence
-            )
-        with translated(self.path):
-            self._purge(state.sequence)
+                died = catalogue.passages_that_died(self._connection, index.sequence)
+                index.apply(died, self._terms_of_born(index.sequence), sequence)
+        self._purge(sequence)
 
-    def _new_passages(self, after: int) -> Iterator[tuple[int, list[str]]]:
-        """Number and terms of the passages that the index lacks, in order."""
-        with translated(self.path):
-            documents = self._connection.execute(
-                "SELECT id, title FROM documents WHERE born > ? AND died IS NULL ORDER BY id",
-                (after,),
-            ).fetchall()
-            for document_id, title in documents:
-                headings = self._headings(document_id)
-                for number, start, text in self._connection.execute(
-                    "SELECT id, start, text FROM passages WHERE document_id = ? ORDER BY start",
-                    (document_id,),
-                ):
-                    context = context_of(Span(start, start + len(text)), title, headings)
-                    yield number, self._analyzer.terms(f"{context}\n{text}")
+    def _terms_of_born(self, after: int) -> Iterator[tuple[int, list[str]]]:
+        """Number and terms of the passages that an index at change `after` lacks, in order."""
+        for document_id, title in catalogue.documents_born(self._connection, after):
+            headings = catalogue.headings(self._connection, document_id)
+            for row in catalogue.passages_of(self._connection, document_id):
+                context = context_of(row.span, title, headings)
+                yield row.id, self._analyzer.terms(f"{context}\n{row.text}")
 
     def _purge(self, sequence: int) -> None:
-        connection = self._connection
-        dead = "died IS NOT NULL AND died <= ?"
-        if connection.execute(f"SELECT 1 FROM documents WHERE {dead}", (sequence,)).fetchone():
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                connection.execute(f"DELETE FROM documents WHERE {dead}", (sequence,))
-                connection.execute("UPDATE meta SET value = ? WHERE key = 'purged'", (sequence,))
-                connection.execute("COMMIT")
-            except BaseException:
-                self._rollback()
-                raise
+        with translated(self.path):
+            has_dead = catalogue.has_dead(self._connection, sequence)
+        if has_dead:
+            with self._transaction():
+                records.purge(self._connection, sequence)
 
     def _bring_up_to_date(self) -> None:
         """What the last writer may have left half-done: finish it, or build the index anew."""
@@ -891,14 +630,10 @@ class KnowledgeBase:
             if leftover != _index_path(self.path, state.generation):
                 shutil.rmtree(leftover, ignore_errors=True)
         try:
-            index = self._open_index(state)
-            usable = (
-                state.fingerprint == self._analyzer.fingerprint
-                and state.purged <= index.sequence <= state.sequence
-            )
+            is_usable = _agree(state, self._open_index(state))
         except KnowledgeBaseDamaged:
-            usable = False
-        if usable:
+            is_usable = False
+        if is_usable and state.fingerprint == self._analyzer.fingerprint:
             self._catch_up()
         else:
             self._rebuild_index()
@@ -910,27 +645,21 @@ class KnowledgeBase:
         shutil.rmtree(path, ignore_errors=True)
         try:
             rebuilt = PassageIndex.create(path)
-            rebuilt.apply((), self._new_passages(-1), state.sequence)
             with translated(self.path):
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.executemany(
-                    "UPDATE meta SET value = ? WHERE key = ?",
-                    [
-                        (state.generation + 1, "index_generation"),
-                        (self._analyzer.fingerprint, "index_fingerprint"),
-                    ],
+                rebuilt.apply((), self._terms_of_born(-1), state.sequence)
+            with self._transaction():
+                records.switch_index(
+                    self._connection, state.generation + 1, self._analyzer.fingerprint
                 )
-                self._connection.execute("COMMIT")
         except BaseException:
-            self._rollback()
             shutil.rmtree(path, ignore_errors=True)
             raise
         if self._index is not None:
             self._index.close()
         self._index, self._generation = rebuilt, state.generation + 1
+        self._index_stamp = _stamp(path)
         shutil.rmtree(_index_path(self.path, state.generation), ignore_errors=True)
-        with translated(self.path):
-            self._purge(state.sequence)
+        self._purge(state.sequence)
 
     def _check_writable(self) -> None:
         if self._lock is None:
@@ -945,8 +674,27 @@ class KnowledgeBase:
         return self.tokenizer
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+
+
+def _lock(
+    folder: Path, create: bool, wait_s: float, on_wait: Callable[[str], None] | None
+) -> WriterLock | None:
+    """The writer lock; None where there is nothing to lock, which opening then says better."""
+    if not create and not (folder / DATABASE).is_file():
+        return None
+    lock = WriterLock(folder)
+    lock.acquire(wait_s, on_wait)
+    return lock
+
+
 def _create(folder: Path, stemmer: str | None) -> None:
     """The index first: where there is a database, there is an index."""
+    analyzer = Analyzer(stemmer)
     path = _index_path(folder, 1)
     shutil.rmtree(path, ignore_errors=True)
     PassageIndex.create(path).close()
@@ -956,46 +704,33 @@ def _create(folder: Path, stemmer: str | None) -> None:
             "sequence": 0,
             "purged": 0,
             "index_generation": 1,
-            "index_fingerprint": Analyzer(stemmer).fingerprint,
+            "index_fingerprint": analyzer.fingerprint,
             "stemmer": stemmer or "",
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created_at": records.now(),
         },
     )
 
 
-def _check_text(parsed: ParsedDocument) -> str:
-    """The sha256 (hex) of the text's UTF-8.
+def _agree(state: State, index: PassageIndex) -> bool:
+    """Whether the database still holds, and already holds, all that the index knows."""
+    return state.purged <= index.sequence <= state.sequence
 
+
+def _check_text(parsed: ParsedDocument) -> None:
+    """
     Raises:
         EmptyDocument, DamagedDocument
     """
     if not parsed.text.strip():
         raise EmptyDocument("There is no text in it", where=parsed.source)
     try:
-        return hashlib.sha256(parsed.text.encode("utf-8")).hexdigest()
+        parsed.text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DamagedDocument(
             f"Its text is not valid Unicode at character {error.start}",
             where=parsed.source,
             fix="Convert it to UTF-8",
         ) from error
-
-
-def _window(row: tuple[Any, ...], passage: tuple[int, int, str], passage_id: int) -> Window:
-    number, start, stop, count, ids, offsets = row
-    document_id, passage_start, passage_text = passage
-    tokens = unpack(PackedTokens(count, ids, offsets))
-    return Window(
-        id=number,
-        document_id=document_id,
-        passage_id=passage_id,
-        span=Span(start, stop).shifted(passage_start),
-        text=passage_text[start:stop],
-        token_ids=tokens.ids,
-        offsets=tokens.offsets,
-        passage=Span(passage_start, passage_start + len(passage_text)),
-        passage_text=passage_text,
-    )
 
 
 def _index_path(folder: Path, generation: int) -> Path:
@@ -1011,18 +746,9 @@ def _stamp(index: Path) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _folder_bytes(folder: Path) -> int:
+def _bytes(files: Iterable[Path]) -> int:
     total = 0
-    for file in folder.iterdir():
+    for file in files:
         with contextlib.suppress(FileNotFoundError):  # a merge may have just removed it
             total += file.stat().st_size
     return total
-
-
-def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(numbers), _SQL_VARIABLES):
-        yield list(numbers[start : start + _SQL_VARIABLES])
-
-
-def _marks(numbers: Sequence[int]) -> str:
-    return ",".join("?" * len(numbers))

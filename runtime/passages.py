@@ -107,10 +107,11 @@ def _pieces(text: str, block: Span, size: int, options: PassageOptions) -> Itera
 
 
 def _units(text: str, block: Span, options: PassageOptions) -> Iterator[Span]:
-    """Contiguous sentences of `block`; endless ones are cut at white space or, failing that, hard."""
+    """Contiguous sentences of `block`; endless ones are cut at white space or else hard."""
     starts = [span.start for span in sentence_spans(block.of(text))][1:]
     bounds = [block.start, *(block.start + start for start in starts), block.end]
-    for start, end in pairwise(bounds):
+    for begin, end in pairwise(bounds):
+        start = begin
         while _size(text[start:end]) > options.target:
             reach = start + max(1, options.target // 4)
             space = text.rfind(" ", start + 1, reach)

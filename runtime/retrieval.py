@@ -47,13 +47,11 @@ def retrieve(
         StaleWindows: the windows were cut for another tokenizer.
     """
     options = options or RetrievalOptions()
-    kb.refresh()
     limit = math.ceil(options.passages * k)
-    hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
-    windows = kb.windows([hit.passage_id for hit in hits])
-    if not windows:
-        return []
-    scores = _score(kb, question, hits, windows, options)
+    with kb.snapshot():
+        hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
+        windows = kb.windows([hit.passage_id for hit in hits])
+        scores = _score(kb, question, hits, windows, options)
     order = sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
     return _best_distinct(windows, scores, order, k, options.duplicate_share)
 
@@ -66,6 +64,8 @@ def _score(
     options: RetrievalOptions,
 ) -> list[float]:
     """BM25 of each window among the retrieved ones (lengths in tokens), plus its passage's."""
+    if not windows:
+        return []
     rarity = kb.rarity(question)
     counts = kb.analyzer.occurrences([window.text for window in windows], frozenset(rarity))
     mean = sum(map(len, windows)) / len(windows)

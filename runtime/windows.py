@@ -151,9 +151,9 @@ def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tupl
     begin = 0
     while begin + options.length < count:
         limit = begin + options.length
-        end = _latest(sentences, begin + options.length // 2, limit)
+        end = _latest(sentences, max(begin + 1, begin + options.length // 2), limit)
         if end is None:
-            end = _latest(words, begin + options.length * 3 // 4, limit) or limit
+            end = _latest(words, max(begin + 1, begin + options.length * 3 // 4), limit) or limit
         cuts.append((begin, end))
         # The next window repeats whole sentences where they fit, else words, and always moves on.
         earliest = max(end - options.overlap, begin + 1)

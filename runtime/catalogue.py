@@ -1,0 +1,296 @@
+"""Rows of the database -> documents, passages, windows and places, as they stood at one change.
+
+Only reads. `at` is the change up to which the search index goes: what was born later is not there
+yet, and what died later still is.
+"""
+
+# ruff: noqa: S608 - what is put into statements is constant; values are always bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from runtime.documents import Document, Flag, Heading, Span, Window
+from runtime.errors import KnowledgeBaseDamaged
+from runtime.windows import PackedTokens, unpack
+
+_VISIBLE = "born <= :at AND (died IS NULL OR died > :at)"
+_SQL_VARIABLES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The rows of `meta` that say where database and index stand."""
+
+    sequence: int
+    purged: int
+    generation: int
+    fingerprint: str
+    stemmer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A source that could not be added: why, what to do, and the sha256 of its bytes (or "")."""
+
+    source: str
+    what: str
+    fix: str
+    content_sha256: str
+    failed_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over documents; `stale` counts those whose windows are for another tokenizer."""
+
+    documents: int
+    windows: int
+    characters: int
+    flagged: int
+    stale: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassageRow:
+    """A passage: its document, where it starts in it, and its text."""
+
+    id: int
+    document_id: int
+    start: int
+    text: str
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start, self.start + len(self.text))
+
+
+def read_state(connection: sqlite3.Connection) -> State:
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    try:
+        return State(
+            sequence=meta["sequence"],
+            purged=meta["purged"],
+            generation=meta["index_generation"],
+            fingerprint=meta["index_fingerprint"],
+            stemmer=meta["stemmer"] or None,
+        )
+    except KeyError as error:
+        raise KnowledgeBaseDamaged(
+            f"The database does not say its {error.args[0]}",
+            fix="Restore the knowledge base from a copy, or add the documents to a new one",
+        ) from None
+
+
+def documents(connection: sqlite3.Connection, at: int) -> list[Document]:
+    """All documents, in the order they were added."""
+    return _documents(connection, _VISIBLE, {"at": at})
+
+
+def document(connection: sqlite3.Connection, at: int, document_id: int) -> Document | None:
+    found = _documents(connection, f"id = :id AND {_VISIBLE}", {"id": document_id, "at": at})
+    return found[0] if found else None
+
+
+def newest(connection: sqlite3.Connection, source: str) -> Document | None:
+    """The newest document of a source, published or not."""
+    found = _documents(connection, "source = :source AND died IS NULL", {"source": source})
+    return found[0] if found else None
+
+
+def _documents(
+    connection: sqlite3.Connection, condition: str, values: dict[str, object]
+) -> list[Document]:
+    flags: dict[int, list[Flag]] = {}
+    for number, kind, detail in connection.execute(
+        "SELECT document_id, kind, detail FROM flags "
+        f"WHERE document_id IN (SELECT id FROM documents WHERE {condition}) "
+        "ORDER BY document_id, ordinal",
+        values,
+    ):
+        flags.setdefault(number, []).append(Flag(kind, detail))
+    rows: Iterable[tuple[int, str, str, str, str, int, int, int, str]] = connection.execute(
+        "SELECT id, source, title, media_type, content_sha256, size, characters, windows, "
+        f"added_at FROM documents WHERE {condition} ORDER BY id",
+        values,
+    )
+    return [Document(*row, tuple(flags.get(row[0], ()))) for row in rows]
+
+
+def page_at(connection: sqlite3.Connection, document_id: int, position: int) -> int | None:
+    """The number of the page that `position` lies on, where pages are known."""
+    row = connection.execute(
+        "SELECT number FROM pages WHERE document_id = ? AND start <= ? "
+        "ORDER BY ordinal DESC LIMIT 1",
+        (document_id, position),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def headings(connection: sqlite3.Connection, document_id: int) -> tuple[Heading, ...]:
+    rows = connection.execute(
+        "SELECT start, level, title FROM headings WHERE document_id = ? ORDER BY ordinal",
+        (document_id,),
+    )
+    return tuple(Heading(*row) for row in rows)
+
+
+def slice_of(connection: sqlite3.Connection, document_id: int, span: Span) -> str:
+    """`span` of the document's text, read from the passages that it touches only."""
+    rows = connection.execute(
+        "SELECT start, text FROM passages WHERE document_id = :id AND start < :stop AND start >= "
+        "(SELECT max(start) FROM passages WHERE document_id = :id AND start <= :start) "
+        "ORDER BY start",
+        {"id": document_id, "start": span.start, "stop": max(span.end, span.start + 1)},
+    ).fetchall()
+    first = rows[0][0]
+    return "".join(text for _, text in rows)[span.start - first : span.end - first]
+
+
+def passages_of(connection: sqlite3.Connection, document_id: int) -> list[PassageRow]:
+    """All passages of a document, in order; joined, their texts are its text."""
+    rows = connection.execute(
+        "SELECT id, document_id, start, text FROM passages WHERE document_id = ? ORDER BY start",
+        (document_id,),
+    )
+    return [PassageRow(*row) for row in rows]
+
+
+def passages(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, PassageRow]:
+    """The passages with these numbers that exist."""
+    rows: dict[int, PassageRow] = {}
+    for chunk in _chunks(numbers):
+        for row in connection.execute(
+            f"SELECT id, document_id, start, text FROM passages WHERE id IN ({_marks(chunk)})",
+            chunk,
+        ):
+            rows[row[0]] = PassageRow(*row)
+    return rows
+
+
+def windows(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Window]:
+    """The windows of the passages in the order given; within a passage, in order of place."""
+    found = passages(connection, numbers)
+    cut: dict[int, list[Window]] = {}
+    for chunk in _chunks(numbers):
+        for row in connection.execute(
+            "SELECT passage_id, id, start, stop, tokens, token_ids, offsets FROM windows "
+            f"WHERE passage_id IN ({_marks(chunk)}) ORDER BY passage_id, start, id",
+            chunk,
+        ):
+            cut.setdefault(row[0], []).append(_window(found[row[0]], row[1:]))
+    return [window for number in numbers for window in cut.get(number, ())]
+
+
+def _window(passage: PassageRow, row: tuple[int, int, int, int, bytes, bytes]) -> Window:
+    number, start, stop, count, ids, offsets = row
+    tokens = unpack(PackedTokens(count, ids, offsets))
+    return Window(
+        id=number,
+        document_id=passage.document_id,
+        passage_id=passage.id,
+        span=Span(passage.start + start, passage.start + stop),
+        text=passage.text[start:stop],
+        token_ids=tokens.ids,
+        offsets=tokens.offsets,
+        passage=passage.span,
+        passage_text=passage.text,
+    )
+
+
+def flagged(connection: sqlite3.Connection, numbers: Sequence[int]) -> set[int]:
+    """Which of these passages lie in documents with flags."""
+    found: set[int] = set()
+    for chunk in _chunks(numbers):
+        rows = connection.execute(
+            f"SELECT id FROM passages WHERE id IN ({_marks(chunk)}) "
+            "AND document_id IN (SELECT document_id FROM flags)",
+            chunk,
+        )
+        found.update(number for (number,) in rows)
+    return found
+
+
+def has_stale(connection: sqlite3.Connection, at: int, tokenizer: str) -> bool:
+    """Whether a document's windows were cut for another tokenizer's fingerprint."""
+    row = connection.execute(
+        # Two ranges instead of !=, so that the index on it is used.
+        "SELECT 1 FROM documents WHERE (tokenizer < :tokenizer OR tokenizer > :tokenizer) "
+        f"AND {_VISIBLE} LIMIT 1",
+        {"tokenizer": tokenizer, "at": at},
+    ).fetchone()
+    return row is not None
+
+
+def stale(connection: sqlite3.Connection, tokenizer: str) -> list[int]:
+    """The living documents whose windows were cut for another tokenizer's fingerprint."""
+    rows = connection.execute(
+        "SELECT id FROM documents WHERE tokenizer != ? AND died IS NULL ORDER BY id", (tokenizer,)
+    )
+    return [number for (number,) in rows]
+
+
+def failures(connection: sqlite3.Connection) -> list[Failure]:
+    rows = connection.execute(
+        "SELECT source, what, fix, content_sha256, failed_at FROM failures ORDER BY source"
+    )
+    return [Failure(*row) for row in rows]
+
+
+def totals(connection: sqlite3.Connection, at: int, tokenizer: str | None) -> Totals:
+    """Sums over the documents at a change; without a tokenizer, none counts as stale."""
+    values = {"at": at, "tokenizer": tokenizer}
+    count, of_windows, of_characters, of_stale = connection.execute(
+        "SELECT count(*), total(windows), total(characters), "
+        f"total(tokenizer != coalesce(:tokenizer, tokenizer)) FROM documents WHERE {_VISIBLE}",
+        values,
+    ).fetchone()
+    of_flagged = connection.execute(
+        "SELECT count(DISTINCT document_id) FROM flags "
+        f"WHERE document_id IN (SELECT id FROM documents WHERE {_VISIBLE})",
+        values,
+    ).fetchone()[0]
+    of_failures = connection.execute("SELECT count(*) FROM failures").fetchone()[0]
+    return Totals(
+        documents=count,
+        windows=int(of_windows),
+        characters=int(of_characters),
+        flagged=of_flagged,
+        stale=int(of_stale),
+        failures=of_failures,
+    )
+
+
+def has_dead(connection: sqlite3.Connection, at: int) -> bool:
+    """Whether there are documents that died up to the change `at`."""
+    row = connection.execute("SELECT 1 FROM documents WHERE died <= ? LIMIT 1", (at,)).fetchone()
+    return row is not None
+
+
+def passages_that_died(connection: sqlite3.Connection, after: int) -> list[int]:
+    """Passages that an index at change `after` holds and that are dead now."""
+    rows = connection.execute(
+        "SELECT p.id FROM documents d JOIN passages p ON p.document_id = d.id "
+        "WHERE d.died > :after AND d.born <= :after",
+        {"after": after},
+    )
+    return [number for (number,) in rows]
+
+
+def documents_born(connection: sqlite3.Connection, after: int) -> list[tuple[int, str]]:
+    """Number and title of the living documents that an index at change `after` lacks."""
+    return connection.execute(
+        "SELECT id, title FROM documents WHERE born > ? AND died IS NULL ORDER BY id", (after,)
+    ).fetchall()
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
+    for start in range(0, len(numbers), _SQL_VARIABLES):
+        yield list(numbers[start : start + _SQL_VARIABLES])
+
+
+def _marks(numbers: Sequence[int]) -> str:
+    return ",".join("?" * len(numbers))

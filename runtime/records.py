@@ -1,0 +1,175 @@
+"""Documents, passages, windows -> rows of the database. Each function runs in its caller's
+transaction."""
+
+# ruff: noqa: S608 - what is put into statements is constant; values are always bound.
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from runtime.documents import ParsedDocument, Span
+from runtime.errors import SpecragError
+from runtime.windows import WindowSlice, pack
+
+MEMBER = "!/"  # between an archive's source and the name of a document in it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutDocument:
+    """A parsed document with its passages and, for each, its windows.
+
+    `content_sha256` and `size` are of the file's bytes; `tokenizer` is the fingerprint of the one
+    that cut the windows.
+    """
+
+    parsed: ParsedDocument
+    content_sha256: str
+    size: int
+    tokenizer: str
+    passages: Sequence[Span]
+    windows: Sequence[Sequence[WindowSlice]]
+
+
+def insert_document(connection: sqlite3.Connection, cut: CutDocument, sequence: int) -> None:
+    """Insert the document as born in the change `sequence`."""
+    parsed = cut.parsed
+    number = connection.execute(
+        "INSERT INTO documents (source, title, media_type, content_sha256, text_sha256, size, "
+        "characters, windows, tokenizer, added_at, born) VALUES (?,?,?,?,?,?,?,?,?,?,?) "
+        "RETURNING id",
+        (
+            parsed.source,
+            parsed.title,
+            parsed.media_type,
+            cut.content_sha256,
+            hashlib.sha256(parsed.text.encode("utf-8")).hexdigest(),
+            cut.size,
+            len(parsed.text),
+            sum(map(len, cut.windows)),
+            cut.tokenizer,
+            now(),
+            sequence,
+        ),
+    ).fetchone()[0]
+    _insert_structure(connection, number, parsed)
+    for span, windows in zip(cut.passages, cut.windows, strict=True):
+        passage_id = connection.execute(
+            "INSERT INTO passages (document_id, start, text) VALUES (?, ?, ?) RETURNING id",
+            (number, span.start, span.of(parsed.text)),
+        ).fetchone()[0]
+        insert_windows(connection, passage_id, windows)
+
+
+def _insert_structure(connection: sqlite3.Connection, number: int, parsed: ParsedDocument) -> None:
+    connection.executemany(
+        "INSERT INTO headings VALUES (?, ?, ?, ?, ?)",
+        [(number, i, h.start, h.level, h.title) for i, h in enumerate(parsed.headings)],
+    )
+    connection.executemany(
+        "INSERT INTO pages VALUES (?, ?, ?, ?)",
+        [(number, i, page.start, page.number) for i, page in enumerate(parsed.pages)],
+    )
+    connection.executemany(
+        "INSERT INTO flags VALUES (?, ?, ?, ?)",
+        [(number, i, flag.kind, flag.detail) for i, flag in enumerate(parsed.flags)],
+    )
+
+
+def insert_windows(
+    connection: sqlite3.Connection, passage_id: int, windows: Sequence[WindowSlice]
+) -> None:
+    connection.executemany(
+        "INSERT INTO windows (passage_id, start, stop, tokens, token_ids, offsets) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                passage_id,
+                window.span.start,
+                window.span.end,
+                tokens.count,
+                tokens.ids,
+                tokens.offsets,
+            )
+            for window, tokens in ((window, pack(window)) for window in windows)
+        ],
+    )
+
+
+def replace_windows(
+    connection: sqlite3.Connection,
+    document_id: int,
+    tokenizer: str,
+    windows: dict[int, list[WindowSlice]],
+) -> None:
+    """Give a document the windows (by passage) that `tokenizer` cut."""
+    for passage_id, cut in windows.items():
+        connection.execute("DELETE FROM windows WHERE passage_id = ?", (passage_id,))
+        insert_windows(connection, passage_id, cut)
+    connection.execute(
+        "UPDATE documents SET tokenizer = ?, windows = ? WHERE id = ?",
+        (tokenizer, sum(map(len, windows.values())), document_id),
+    )
+
+
+def bury(
+    connection: sqlite3.Connection, source: str, sequence: int, *, members: bool = False
+) -> int:
+    """Let the documents of `source` die in the change `sequence`; returns how many.
+
+    Those born in the same change were never seen and are deleted at once. With `members`, the
+    documents inside `source`, if it is an archive, go as well. Failures are forgotten.
+    """
+    condition = "source = :source"
+    if members:
+        condition = f"({condition} OR substr(source, 1, length(:inside)) = :inside)"
+    values = {"source": source, "inside": source + MEMBER, "sequence": sequence}
+    unborn = connection.execute(
+        f"DELETE FROM documents WHERE {condition} AND born = :sequence", values
+    ).rowcount
+    dead = connection.execute(
+        f"UPDATE documents SET died = :sequence WHERE {condition} AND died IS NULL", values
+    ).rowcount
+    connection.execute(f"DELETE FROM failures WHERE {condition}", values)
+    return unborn + dead
+
+
+def purge(connection: sqlite3.Connection, sequence: int) -> None:
+    """Delete what died up to the change `sequence`, and note that it is gone."""
+    deleted = connection.execute("DELETE FROM documents WHERE died <= ?", (sequence,)).rowcount
+    if deleted:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'purged'", (sequence,))
+
+
+def record_failure(
+    connection: sqlite3.Connection, source: str, error: SpecragError, content_sha256: str
+) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
+        (source, error.what, error.fix or "", content_sha256, now()),
+    )
+
+
+def advance(connection: sqlite3.Connection) -> bool:
+    """Count the open change, if documents were born or died in it; returns whether."""
+    changed = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM documents WHERE born = next) "
+        "OR EXISTS (SELECT 1 FROM documents WHERE died = next) "
+        "FROM (SELECT value + 1 AS next FROM meta WHERE key = 'sequence')"
+    ).fetchone()[0]
+    if changed:
+        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+    return bool(changed)
+
+
+def switch_index(connection: sqlite3.Connection, generation: int, fingerprint: str) -> None:
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'index_generation'", (generation,))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'index_fingerprint'", (fingerprint,))
+
+
+def now() -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,171 @@
+"""Windows: every token once at least, exact offsets, bounded length, no gaps, on three families."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.tiny_models import FAMILIES, Family, make_tokenizer
+
+from runtime.errors import BundleDamaged
+from runtime.windows import (
+    WindowOptions,
+    WindowSlice,
+    WindowTokenizer,
+    cut_windows,
+    pack,
+    unpack,
+)
+
+# Accents, combining marks, ligatures, emoji with joiners, CJK, NUL, soft hyphen, zero width, RTL.
+_PIECES = (
+    "pump valve. Bearings are greased! café e\u0301 a\u0308\u0323 ﬁne ﬃ 👩‍🔧 🇫🇷 水泵站。阀门 ポンプ "
+    "\x00 mo\u00adtor \u200b العربية नमस्ते ภาษาไทย E-17 6.5 [SEP] </s> <unk> \n \t ½ ㎏ ǅ İ ß"
+).split(" ")
+_TEXTS = st.lists(
+    st.one_of(st.sampled_from([*_PIECES, " ", ". ", "\n"]), st.text(max_size=6)), max_size=60
+).map(" ".join)
+_OPTIONS = st.integers(1, 24).flatmap(
+    lambda length: st.builds(WindowOptions, st.just(length), st.integers(0, length - 1))
+)
+_TOKENIZERS = {family: WindowTokenizer(make_tokenizer(family)) for family in FAMILIES}
+
+
+def _cut(family: Family, text: str, options: WindowOptions) -> list[WindowSlice]:
+    return cut_windows(text, _TOKENIZERS[family].encode(text), options)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(text=_TEXTS, options=_OPTIONS)
+@settings(max_examples=150, deadline=None)
+def test_windows_hold_every_token_at_its_place(
+    family: Family, text: str, options: WindowOptions
+) -> None:
+    tokens = _TOKENIZERS[family].encode(text)
+    windows = cut_windows(text, tokens, options)
+    assert bool(windows) == bool(len(tokens.ids))
+    covered = np.zeros(len(tokens.ids), dtype=bool)
+    begin = 0
+    for window in windows:
+        count = len(window.token_ids)
+        assert 1 <= count <= options.length
+        absolute = window.offsets + window.span.start
+        while not np.array_equal(tokens.offsets[begin : begin + count], absolute) or not (
+            np.array_equal(tokens.ids[begin : begin + count], window.token_ids)
+        ):
+            begin += 1
+            assert begin + count <= len(tokens.ids)
+        covered[begin : begin + count] = True
+        own = window.span.of(text)
+        assert window.offsets.min() >= 0
+        assert window.offsets.max() <= len(own)
+        for (start, end), (there, stop) in zip(
+            window.offsets.tolist(), absolute.tolist(), strict=True
+        ):
+            assert own[start:end] == text[there:stop]
+    assert covered.all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(text=_TEXTS, options=_OPTIONS)
+@settings(max_examples=150, deadline=None)
+def test_windows_cover_the_passage_and_always_move_on(
+    family: Family, text: str, options: WindowOptions
+) -> None:
+    windows = _cut(family, text, options)
+    if not windows:
+        return
+    assert windows[0].span.start == 0
+    assert windows[-1].span.end == len(text)
+    for one, other in pairwise(windows):
+        assert one.span.start <= other.span.start <= one.span.end <= len(text)
+
+
+@given(text=_TEXTS, options=_OPTIONS)
+@settings(max_examples=100, deadline=None)
+def test_packing_loses_nothing(text: str, options: WindowOptions) -> None:
+    for family in FAMILIES:
+        for window in _cut(family, text, options):
+            tokens = unpack(pack(window))
+            assert np.array_equal(tokens.ids, window.token_ids)
+            assert np.array_equal(tokens.offsets, window.offsets)
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets"),
+    [
+        ([1, 70_000], [[0, 1], [1, 2]]),  # an id that needs more than 16 bits
+        ([1, 2], [[0, 1], [1, 400]]),  # a token longer than 255 characters
+        ([1, 2], [[0, 1], [70_000, 70_001]]),  # a token far into the text
+    ],
+)
+def test_packing_widens_where_it_must(ids: list[int], offsets: list[list[int]]) -> None:
+    from runtime.documents import Span
+
+    window = WindowSlice(Span(0, 70_001), np.array(ids, np.int32), np.array(offsets, np.int32))
+    tokens = unpack(pack(window))
+    assert tokens.ids.tolist() == ids
+    assert tokens.offsets.tolist() == offsets
+
+
+def test_unpacking_refuses_lengths_that_disagree() -> None:
+    window = _cut("wordpiece", "the pump", WindowOptions(8, 2))[0]
+    packed = pack(window)
+    with pytest.raises(ValueError, match="buffer size|other lengths"):
+        unpack(type(packed)(packed.count + 1, packed.ids, packed.offsets))
+
+
+def test_a_window_ends_with_a_sentence_where_one_ends_in_its_second_half() -> None:
+    sentence = "The pump runs. "
+    text = sentence * 12
+    windows = _cut("wordpiece", text, WindowOptions(length=14, overlap=5))
+    assert len(windows) > 3
+    for window in windows[:-1]:
+        assert window.span.of(text).rstrip().endswith(".")
+        assert window.span.of(text).startswith("The")
+
+
+def test_consecutive_windows_share_the_last_sentence() -> None:
+    text = "The pump runs. The valve opens. The motor is hot. The filter is new. The tank is full."
+    options = WindowOptions(length=11, overlap=6)
+    one, other = _cut("wordpiece", text, options)[:2]
+    shared = text[other.span.start : one.span.end]
+    assert shared.strip()
+    assert shared.startswith("The")
+
+
+def test_text_that_spells_a_special_token_is_ordinary_text() -> None:
+    """Guards against "[SEP]" in a document ending the context in the middle of a window."""
+    tokenizer = make_tokenizer("wordpiece")
+    special = tokenizer.token_to_id("[SEP]")
+    tokens = WindowTokenizer(tokenizer).encode("press [SEP] now")
+    assert special not in tokens.ids.tolist()
+
+
+def test_the_fingerprint_tells_tokenizers_and_options_apart() -> None:
+    prints = {
+        WindowTokenizer(make_tokenizer(family), options).fingerprint
+        for family in FAMILIES
+        for options in (WindowOptions(16, 4), WindowOptions(16, 5), WindowOptions(17, 4))
+    }
+    assert len(prints) == 9
+    again = WindowTokenizer(make_tokenizer("bpe"), WindowOptions(16, 4)).fingerprint
+    assert again in prints
+
+
+@pytest.mark.parametrize("options", [(8, 8), (0, 0), (8, -1)])
+def test_options_that_cannot_move_on_are_refused(options: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        WindowOptions(*options)
+
+
+def test_a_tokenizer_file_that_is_none_is_named(tmp_path: object) -> None:
+    from pathlib import Path
+
+    file = Path(str(tmp_path)) / "tokenizer.json"
+    file.write_text('{"model": 3}')
+    with pytest.raises(BundleDamaged, match="tokenizer"):
+        WindowTokenizer.from_file(file)
