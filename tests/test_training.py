@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
-    choose_layers,
     command,
     distil,
     finetune,
@@ -33,6 +32,7 @@ from export.training_data import (  # noqa: E402
     hold_out,
     read_records,
 )
+from export.training_model import choose_layers  # noqa: E402
 from runtime.encoding import PairEncoder  # noqa: E402
 from runtime.errors import ExportError, UsageError  # noqa: E402
 

@@ -1,0 +1,270 @@
+"""What a training run is told and what it reports: options, figures, the table, the loss curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from runtime.errors import UsageError
+
+Kind = Literal["finetune", "distil"]
+Precision = Literal["auto", "bf16", "fp32"]
+
+POINT_STEPS = 25  # steps that one point of the loss curve averages
+FREE_OPTIONS = (  # may differ when a run is resumed
+    "output",
+    "resume",
+    "threads",
+    "checkpoint_steps",
+    "offline",
+    "minutes",
+    "evaluated",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What to train, on what, and how.
+
+    Attributes:
+        model: hub id or folder: the start of fine-tuning, the teacher of distillation.
+        data: SQuAD JSON or JSON lines.
+        output: a new folder; with `resume` one with checkpoints in it.
+        student: distillation starts from this smaller checkpoint instead of the teacher's layers.
+        layers: how many layers the student gets, or which of the teacher's, counted from 0.
+        epochs: passes over the training questions; the learning rate falls linearly to 0.
+        minutes: end after so long instead, if that comes first; the learning rate follows.
+        learning_rate: its peak, after `warmup_steps`.
+        window_tokens: longest training view, question and context together.
+        held_out: share of contexts that are only evaluated on.
+        evaluated: at most so many held-out questions are asked, before and after.
+        hard_share: weight of the labels against the teacher's distributions.
+        hidden_weight: weight of the hidden states' distance; 0 leaves it out.
+        half: store the weights in FP16.
+    """
+
+    model: str
+    data: tuple[Path, ...]
+    output: Path
+    student: str | None = None
+    layers: int | tuple[int, ...] | None = None
+    epochs: float = 3.0
+    minutes: float | None = None
+    learning_rate: float = 1.5e-4
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    dropout: float = 0.1
+    batch_tokens: int = 4096
+    window_tokens: int = 128
+    short_share: float = 0.3
+    negative_share: float = 0.45
+    held_out: float = 0.1
+    evaluated: int = 300
+    temperature: float = 2.0
+    hard_share: float = 0.2
+    hidden_weight: float = 1.0
+    train_word_embeddings: bool = False
+    precision: Precision = "auto"
+    half: bool = False
+    seed: int = 0
+    threads: int = 2
+    checkpoint_steps: int = 200
+    resume: bool = False
+    offline: bool = False
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The options that a resumed run must share with the interrupted one."""
+        free = (
+            "output",
+            "resume",
+            "threads",
+            "checkpoint_steps",
+            "offline",
+            "minutes",
+            "evaluated",
+        )
+        raw = {name: value for name, value in asdict(self).items() if name not in free}
+        raw["data"] = [path.name for path in self.data]
+        plain: dict[str, Any] = json.loads(json.dumps(raw))  # as a checkpoint gives it back
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of the loss curve: an average over the steps since the last one."""
+
+    step: int
+    epochs: float
+    loss: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Held-out questions, each asked of the ten windows that BM25 finds among all contexts.
+
+    Attributes:
+        f1, em: of the best span of all windows, in percent, SQuAD normalisation.
+        given_f1: F1 with the answer's own window given.
+        recall: share of questions, in percent, whose own context is among the ten.
+    """
+
+    questions: int
+    f1: float
+    em: float
+    given_f1: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What a run did, as written to `training.json`.
+
+    Attributes:
+        before, after: of the model trained; `teacher`: of the teacher, when distilling.
+        tokens_per_second: padded tokens, forward and backward, of this process alone.
+    """
+
+    kind: Kind
+    output: Path
+    options: dict[str, Any]
+    layers: int
+    training_questions: int
+    held_out_questions: int
+    steps: int
+    epochs: float
+    seconds: float
+    tokens_per_second: float
+    before: Score
+    after: Score
+    teacher: Score | None
+    curve: tuple[Point, ...]
+    versions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        raw = asdict(self)
+        raw["output"] = str(self.output)
+        return raw
+
+
+def check_options(options: TrainingOptions) -> None:
+    bounds = {
+        "epochs": (options.epochs, 0.0, math.inf),
+        "learning_rate": (options.learning_rate, 0.0, 1.0),
+        "held_out": (options.held_out, 0.0, 0.9),
+        "dropout": (options.dropout, -0.1, 0.9),
+        "temperature": (options.temperature, 0.0, math.inf),
+    }
+    for name, (value, low, high) in bounds.items():
+        if not low < value <= high:
+            raise UsageError(
+                f"{name} is {value:g}",
+                where=f"--{name.replace('_', '-')}",
+                fix=f"Choose a value above {max(low, 0):g} and up to {high:g}",
+            )
+    if not options.data:
+        raise UsageError("No training data", where="--data", fix="Name at least one file")
+
+
+def print_report(report: TrainingReport) -> None:
+    """The figures as a table, to standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{report.kind}: {report.output.name}, {report.layers} layers")
+    for name in ("held-out questions", "F1", "EM", "F1, window given", "recall@10"):
+        table.add_column(name)
+    rows = {"before": report.before, "after": report.after, "teacher": report.teacher}
+    for name, score in rows.items():
+        if score is not None:
+            figures = (score.f1, score.em, score.given_f1, score.recall)
+            table.add_row(f"{score.questions}, {name}", *(f"{value:.1f}" for value in figures))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"{report.steps} steps, {report.epochs:.2f} epochs, {clock(report.seconds)}, "
+        f"{report.tokens_per_second:.0f} tokens/s. Model: {report.output}",
+        soft_wrap=True,
+    )
+
+
+def draw_curve(report: TrainingReport, path: Path) -> None:
+    """The loss by epochs, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([p.epochs for p in report.curve], [p.loss for p in report.curve], marker=".")
+    axes.set_xlabel("epochs")
+    axes.set_ylabel(f"loss, mean of {POINT_STEPS} steps")
+    axes.set_title(
+        f"{report.kind}: held-out F1 {report.before.f1:.1f} -> {report.after.f1:.1f} "
+        f"after {report.steps} steps"
+    )
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that both commands have."""
+    usual = TrainingOptions("", (), Path())
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    decorators = (
+        click.option("--data", type=file, multiple=True, required=True, metavar="FILE",
+                     help="SQuAD JSON, or JSON lines of question, context, answer, rationale."),
+        click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
+                     help="A new folder for the model."),
+        click.option("--epochs", type=float, default=usual.epochs, show_default=True,
+                     help="Passes over the questions."),
+        click.option("--minutes", type=click.FloatRange(min=0.0, min_open=True),
+                     help="End after so long, if that is sooner."),
+        click.option("--learning-rate", type=float, default=usual.learning_rate,
+                     show_default=True, help="Peak; falls linearly to 0."),
+        click.option("--warmup-steps", type=click.IntRange(min=0), default=usual.warmup_steps,
+                     show_default=True, help="Steps up to the peak."),
+        click.option("--dropout", type=float, default=usual.dropout, show_default=True,
+                     help="Share of hidden values left out."),
+        click.option("--batch-tokens", type=click.IntRange(min=16), default=usual.batch_tokens,
+                     show_default=True, help="Tokens a batch, padding included."),
+        click.option("--window-tokens", type=click.IntRange(min=16), default=usual.window_tokens,
+                     show_default=True, help="Longest example, in tokens."),
+        click.option("--short-share", type=click.FloatRange(0, 1), default=usual.short_share,
+                     show_default=True, help="Examples of only the answer's sentences."),
+        click.option("--negative-share", type=click.FloatRange(0, 1),
+                     default=usual.negative_share, show_default=True,
+                     help="Examples without an answer for each one with."),
+        click.option("--held-out", type=float, default=usual.held_out, show_default=True,
+                     help="Share of contexts to evaluate on only."),
+        click.option("--evaluated", type=click.IntRange(min=1), default=usual.evaluated,
+                     show_default=True, help="Held-out questions asked."),
+        click.option("--train-word-embeddings", is_flag=True,
+                     help="Train the word embeddings too (slower)."),
+        click.option("--precision", type=click.Choice(("auto", "bf16", "fp32")),
+                     default=usual.precision, show_default=True, help="Of the arithmetic."),
+        click.option("--half", is_flag=True, help="Store the weights in FP16."),
+        click.option("--seed", type=int, default=usual.seed, show_default=True,
+                     help="Of split, views and dropout."),
+        click.option("--threads", type=click.IntRange(min=1), default=usual.threads,
+                     show_default=True, help="CPU threads."),
+        click.option("--checkpoint-steps", type=click.IntRange(min=1),
+                     default=usual.checkpoint_steps, show_default=True,
+                     help="Steps between checkpoints."),
+        click.option("--resume", is_flag=True, help="Continue an interrupted run."),
+        click.option("--offline", is_flag=True, help="Never use the network."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--quiet", is_flag=True, help="Show no progress."),
+    )  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
