@@ -183,7 +183,7 @@ class Trainee:
                 low.copy_(master)
 
 
-class _MaskDropout(torch.nn.Module):  # type: ignore[misc]  torch is not followed
+class _MaskDropout(torch.nn.Module):  # type: ignore[misc]
     """Dropout by a random slice of one mask: reads memory where the usual one draws numbers."""
 
     def __init__(self, share: float, dtype: torch.dtype, seed: int) -> None:
