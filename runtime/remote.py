@@ -130,9 +130,13 @@ def _protect(token: str | None, base: httpx.URL, plain_token: bool) -> None:
 def _only_model(line: _Line, server: Mapping[str, Any]) -> str:
     """The name of the server's one model, by the protocol's repository extension."""
     fix = f"Name the model in the address: {line.where.rstrip('/')}/v2/models/NAME"
+    unlisted = RemoteRefused("The server does not list its models", where=line.where, fix=fix)
     if INDEX_EXTENSION not in _strings(server.get("extensions")):
-        raise RemoteRefused("The server does not list its models", where=line.where, fix=fix)
-    listed = line.json(line.send("POST", "v2/repository/index", content=b"{}"))
+        raise unlisted
+    try:
+        listed = line.json(line.send("POST", "v2/repository/index", content=b"{}"))
+    except RemoteRefused as error:  # Triton can keep this to its operators
+        raise unlisted from error
     entries = listed if isinstance(listed, list) else []
     names = sorted(
         {
@@ -387,7 +391,7 @@ class _Line:
         )
 
     def _refused(self, status: int, body: bytes) -> SessionError:
-        if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        if status == httpx.codes.UNAUTHORIZED:
             what = "does not accept the token" if self._has_token else "asks for a token"
             return RemoteRefused(
                 f"The inference server {what}",
