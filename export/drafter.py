@@ -141,10 +141,7 @@ class _Bases:
 
     def _make(self, is_static: bool, embeddings: bool) -> Path:
         source = self._source
-        if is_static:
-            model = static.load_plain(source.float_graph)
-        else:
-            model = source.fuse(embeddings=False)
+        model = static.load_plain(source.float_graph) if is_static else source.fuse()
         if embeddings:
             graph.load_int8_embeddings(model)
         path = source.work / f"base-{is_static}-{embeddings}.onnx"

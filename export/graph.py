@@ -58,21 +58,19 @@ def export_float(model: Any, folder: Path) -> Path:
     return folder / "model.onnx"
 
 
-def fuse(path: Path, model_type: str, heads: int, hidden: int, *, embeddings: bool) -> Any:
+def fuse(path: Path, model_type: str, heads: int, hidden: int) -> onnx.ModelProto:
     """Apply ONNX Runtime's transformer fusions to the FP32 graph at `path`.
 
     Args:
         model_type: the Hugging Face family, such as "bert".
-        embeddings: fuse the embedding layer too; a drafter keeps it apart, to quantise its table.
 
-    Returns:
-        An `onnx.ModelProto` with the weights in memory.
+    The embedding layer stays apart: as one fused operator it would hold its table in FP32.
     """
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
     options = FusionOptions("bert")
-    options.enable_embed_layer_norm = embeddings
+    options.enable_embed_layer_norm = False
     options.enable_attention = model_type not in UNFUSED_ATTENTION
     options.use_raw_attention_mask(True)  # lengths alone would misread padding on the left
     with quiet():
@@ -84,7 +82,9 @@ def fuse(path: Path, model_type: str, heads: int, hidden: int, *, embeddings: bo
             optimization_options=options,
             opt_level=1,
         )
-    return optimised.model
+    model: onnx.ModelProto = optimised.model
+    name_nodes(model)
+    return model
 
 
 def node_counts(model: onnx.ModelProto) -> dict[str, int]:
@@ -157,7 +157,7 @@ def load_int8_embeddings(model: onnx.ModelProto) -> int:
         nodes.extend(_gather_rows(node, *replaced[table.name]))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    _drop_unused(model)
+    drop_unused(model)
     return len(replaced)
 
 
@@ -197,7 +197,8 @@ def _gather_rows(node: onnx.NodeProto, rows: str, scales: str) -> list[onnx.Node
     ]
 
 
-def _drop_unused(model: onnx.ModelProto) -> None:
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Remove the initializers that no node reads."""
     used = {name for node in model.graph.node for name in node.input}
     used |= {output.name for output in model.graph.output}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
@@ -262,29 +263,42 @@ def save(model: onnx.ModelProto, path: Path, weights: WeightFile | None = None) 
 def widen_half_weights(model: onnx.ModelProto, halves: set[str]) -> onnx.ModelProto:
     """An FP32 graph whose weights named in `halves` are FP16, each behind a Cast to FP32.
 
-    ONNX Runtime folds such a Cast of a constant when it loads the graph, so running costs nothing.
-    The model passed in is changed and returned.
+    ONNX Runtime folds the Cast of a constant when it loads the graph, so running costs nothing.
+    Tables that are only gathered from are widened behind the Gather instead: their rows, not the
+    whole, so that they stay FP16 in memory. The model passed in is changed and returned.
     """
-    casts: list[onnx.NodeProto] = []
     for tensor in model.graph.initializer:
-        if tensor.name not in halves:
-            continue
-        name = tensor.name
-        tensor.CopyFrom(numpy_helper.from_array(to_half(numpy_helper.to_array(tensor)), name))
-        casts.append(
-            helper.make_node(
-                "Cast", [name], [f"{name}_fp32"], f"widen_{name}", to=TensorProto.FLOAT
-            )
-        )
-    renamed = {cast.input[0]: cast.output[0] for cast in casts}
+        if tensor.name in halves:
+            values = to_half(numpy_helper.to_array(tensor))
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    gathered = halves & _only_gathered(model)
+    nodes = [_widening(name, f"{name}_fp32") for name in sorted(halves - gathered)]
+    renamed = {node.input[0]: node.output[0] for node in nodes}
     for node in model.graph.node:
         for index, name in enumerate(node.input):
-            if name in renamed:
-                node.input[index] = renamed[name]
-    nodes = [*casts, *model.graph.node]
+            node.input[index] = renamed.get(name, name)
+        nodes.append(node)
+        if node.op_type == "Gather" and node.input[0] in gathered:
+            wide = node.output[0]
+            node.output[0] = f"{wide}_half"
+            nodes.append(_widening(node.output[0], wide))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return model
+
+
+def _only_gathered(model: onnx.ModelProto) -> set[str]:
+    """Names that appear as a Gather's table and nowhere else."""
+    tables: set[str] = set()
+    others: set[str] = set()
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            (tables if node.op_type == "Gather" and index == 0 else others).add(name)
+    return tables - others
+
+
+def _widening(source: str, target: str) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [target], f"widen_{source}", to=TensorProto.FLOAT)
 
 
 def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:

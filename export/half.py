@@ -25,7 +25,18 @@ FP16_GRAPH = "model.fp16.onnx"
 FP32_GRAPH = "model.fp32.onnx"
 SAFE = float(np.finfo(np.float16).max) / 4  # room for inputs that were not measured
 MASK_VALUE = -10000.0  # inside FP16's range, and exp() of it is still exactly 0
-BLOCKED_OPERATORS = ("Range", "CumSum", "Min", "Max", "TopK", "If", "Loop", "Log", "Pow", "ReduceMean")
+BLOCKED_OPERATORS = (
+    "Range",
+    "CumSum",
+    "Min",
+    "Max",
+    "TopK",
+    "If",
+    "Loop",
+    "Log",
+    "Pow",
+    "ReduceMean",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,5 +162,5 @@ def run_script(command: click.Command) -> None:
         sys.exit(error.exit_code)
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Two graphs of one model and a set of questions -> how much the second lost, and whether it passes.
+"""Two graphs of one model and a set of questions -> what the second lost, and whether it passes.
 
 The gate: F1 and exact match (SQuAD's own normalisation, macro-averaged, in percentage points), the
 share of identical spans, and the logits' errors over all tokens that are not padding. F1 alone

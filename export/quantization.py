@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from export import graph
+from export import graph, rows
 
 Target = Literal["x86", "x86-vnni", "arm64", "openvino", "qnn"]
 TARGETS: tuple[Target, ...] = ("x86", "x86-vnni", "arm64", "openvino", "qnn")
@@ -35,6 +35,7 @@ class Scheme:
     Attributes:
         weights: element type of the weights; activations are unsigned in dynamic schemes.
         reduced: weights use 7 bits, so that x86 without VNNI cannot saturate.
+        rows: products take one activation scale for each token instead of one for the batch.
         attention: the projections inside fused attention are quantised too.
         head: the question-answering head is quantised too.
         embeddings: the word embeddings are INT8, each row with its own scale.
@@ -45,6 +46,7 @@ class Scheme:
     weights: Literal["int8", "uint8"]
     per_channel: bool = True
     reduced: bool = False
+    rows: bool = False
     attention: bool = True
     head: bool = True
     embeddings: bool = True
@@ -56,18 +58,18 @@ def schemes_for(target: Target) -> tuple[Scheme, ...]:
     if target in ("openvino", "qnn"):
         return _static_ladder()
     reduced = target == "x86"
-    signed = _dynamic_ladder("s8-reduced" if reduced else "s8", "int8", reduced)
-    return signed if target == "arm64" else (*signed, *_dynamic_ladder("u8", "uint8", False))
+    plain = Scheme("s8-reduced" if reduced else "s8", "int8", reduced=reduced)
+    rows = replace(plain, name=f"{plain.name}-rows", rows=True)
+    signed = (plain, *_with_less_and_less(rows))
+    return signed if target == "arm64" else (*signed, *_with_less_and_less(Scheme("u8", "uint8")))
 
 
-def _dynamic_ladder(
-    name: str, weights: Literal["int8", "uint8"], reduced: bool
-) -> tuple[Scheme, ...]:
-    full = Scheme(name, weights, reduced=reduced)
-    head = replace(full, name=f"{name}-head-fp32", head=False)
-    attention = replace(head, name=f"{name}-attention-fp32", attention=False)
-    embeddings = replace(attention, name=f"{name}-embeddings-fp32", embeddings=False)
-    return full, head, attention, embeddings
+def _with_less_and_less(scheme: Scheme) -> tuple[Scheme, ...]:
+    """The scheme, then again with the head, attention and embeddings in float."""
+    head = replace(scheme, name=f"{scheme.name}-head-fp32", head=False)
+    attention = replace(head, name=f"{scheme.name}-attention-fp32", attention=False)
+    embeddings = replace(attention, name=f"{scheme.name}-embeddings-fp32", embeddings=False)
+    return scheme, head, attention, embeddings
 
 
 def _static_ladder() -> tuple[Scheme, ...]:
@@ -82,6 +84,9 @@ def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelPro
 
     operators = ["MatMul", "Gemm", *(["Attention"] if scheme.attention else [])]
     source = onnx.load(str(fused))
+    spared = [] if scheme.head else graph.head_nodes(source)
+    if scheme.rows:
+        rows.scale_rows(source, largest=64 if scheme.reduced else 127, spared=spared)
     with graph.quiet():
         quantize_dynamic(
             source,
@@ -90,7 +95,7 @@ def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelPro
             per_channel=scheme.per_channel,
             reduce_range=scheme.reduced,
             weight_type=QuantType.QInt8 if scheme.weights == "int8" else QuantType.QUInt8,
-            nodes_to_exclude=[] if scheme.head else graph.head_nodes(source),
+            nodes_to_exclude=spared,
             extra_options={
                 "MatMulConstBOnly": True,
                 # Shapes are not inferred through fused operators; all their tensors are floats.

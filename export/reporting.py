@@ -104,7 +104,7 @@ def print_report(report: ExportReport) -> None:
     console = Console(highlight=False)
     console.print(_facts_table(report))
     console.print(_attempts_table(report.attempts))
-    console.print(_latency_table(report.latency, report.manifest.precision))
+    console.print(_latency_table(report.latency))
     for note in report.notes:
         console.print(f"Note: {note}")
     console.print(f"Bundle: {report.output}", soft_wrap=True)
@@ -174,7 +174,7 @@ def _attempts_table(attempts: Sequence[Attempt]) -> Any:
     return table
 
 
-def _latency_table(latency: LatencyReport, precision: str) -> Any:
+def _latency_table(latency: LatencyReport) -> Any:
     from rich.table import Table
 
     table = Table(
@@ -207,7 +207,7 @@ def show_progress(enabled: bool) -> Iterator[Progress]:
     On a terminal a moving bar; elsewhere one line for each new stage.
     """
     if not enabled:
-        yield lambda stage, share: None
+        yield lambda *_: None
     elif sys.stderr.isatty():
         yield from _bar()
     else:
@@ -226,7 +226,7 @@ def _bar() -> Iterator[Progress]:
 def _lines() -> Progress:
     last = ""
 
-    def show(stage: str, share: float) -> None:
+    def show(stage: str, _: float) -> None:
         nonlocal last
         if stage != last:
             print(stage, file=sys.stderr, flush=True)

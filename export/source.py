@@ -54,19 +54,13 @@ class Source:
     options: ExportOptions
     progress: Progress
 
-    def fuse(self, *, embeddings: bool) -> onnx.ModelProto:
+    def fuse(self) -> onnx.ModelProto:
         """The FP32 graph with ONNX Runtime's transformer fusions."""
         self.progress("fusing", 0.0)
         checkpoint = self.checkpoint
-        fused: onnx.ModelProto = graph.fuse(
-            self.float_graph,
-            checkpoint.model_type,
-            checkpoint.heads,
-            checkpoint.hidden,
-            embeddings=embeddings,
+        return graph.fuse(
+            self.float_graph, checkpoint.model_type, checkpoint.heads, checkpoint.hidden
         )
-        graph.name_nodes(fused)
-        return fused
 
 
 @contextmanager

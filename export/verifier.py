@@ -1,6 +1,6 @@
 """A question-answering checkpoint -> an FP16 verifier bundle for GPUs that CPUs run as FP32.
 
-    python -m export.verifier MODEL -o DIR --target cuda
+python -m export.verifier MODEL -o DIR --target cuda
 """
 
 from __future__ import annotations
@@ -134,9 +134,7 @@ def _try(
     limits = source.options.limits("fp16")
     size = (source.folder / half.WEIGHTS).stat().st_size
     for precision, file in graphs.items():
-        if not half.is_finite(
-            source.folder / file, _stress_feeds(source), source.options.threads
-        ):
+        if not half.is_finite(source.folder / file, _stress_feeds(source), source.options.threads):
             note = f"logits of the {precision} graph are not finite under heavy padding"
             return Attempt(candidate.name, False, None, note, size), None
     gate = source.gate.check(source.folder / graphs["fp16"], limits, candidate.name)
@@ -150,7 +148,7 @@ def _base(source: Source, target: Target) -> onnx.ModelProto:
     """TensorRT fuses by itself and knows none of ONNX Runtime's operators."""
     if target == "tensorrt":
         return static.load_plain(source.float_graph)
-    return source.fuse(embeddings=True)
+    return source.fuse()
 
 
 def _measured_feeds(source: Source) -> Iterator[Feeds]:
