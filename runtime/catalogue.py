@@ -201,6 +201,15 @@ def _window(passage: PassageRow, row: tuple[int, int, int, int, bytes, bytes]) -
     )
 
 
+def passage_ids(connection: sqlite3.Connection, at: int) -> set[int]:
+    """The passages of the documents at the change `at`."""
+    rows = connection.execute(
+        f"SELECT p.id FROM documents d JOIN passages p ON p.document_id = d.id WHERE {_VISIBLE}",
+        {"at": at},
+    )
+    return {number for (number,) in rows}
+
+
 def flagged(connection: sqlite3.Connection, numbers: Sequence[int]) -> set[int]:
     """Which of these passages lie in documents with flags."""
     found: set[int] = set()

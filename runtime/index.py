@@ -118,8 +118,12 @@ class PassageIndex:
         ]
         return sorted(found, key=lambda hit: (-hit.score, hit.passage_id))
 
-    def contains(self, passage_id: int) -> bool:
-        return bool(self._searcher.doc_freq("passage", passage_id))
+    def passage_ids(self) -> list[int]:
+        """The passages that the index holds, in no order."""
+        total = int(self._searcher.num_docs)
+        hits = self._searcher.search(tantivy.Query.all_query(), max(total, 1), count=False).hits
+        numbers = self._searcher.fast_field_values("passage", [place for _, place in hits])
+        return [int(number or 0) for number in numbers if number != _MARKER]
 
     def apply(
         self,

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from runtime import catalogue, records
+from runtime import catalogue, integrity, records
 from runtime.analysis import Analyzer
 from runtime.catalogue import Failure, State
 from runtime.documents import Citation, Document, ParsedDocument, Span, Window
@@ -98,6 +98,7 @@ class KnowledgeBase:
         self._generation = 0
         self._pending = 0  # characters changed in the open transaction
         self._depth = 0  # of nested `batch`
+        self._is_closed = False
         self._analyzer = Analyzer(self._state().stemmer)
 
     # Opening and closing
@@ -166,8 +167,11 @@ class KnowledgeBase:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder. Changes outside a `batch` are already published."""
+        """Let go of the folder; once more does nothing. Published changes are safe before this."""
         with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
             try:
                 self._rollback()
                 self._connection.close()
@@ -309,6 +313,19 @@ class KnowledgeBase:
                 heading_path=tuple(heading.title for heading in path),
             )
 
+    def verify(self) -> tuple[str, ...]:
+        """What is damaged, in words; empty if the knowledge base is whole.
+
+        With a tokenizer, windows that it cut are compared with what it cuts now. Reads everything.
+        """
+        with self._reading() as connection:
+            at = self.index.sequence
+            path = _index_path(self.path, self._generation)
+            return (
+                *integrity.database_problems(connection, at, self.tokenizer),
+                *integrity.index_problems(connection, at, self.index, path),
+            )
+
     def failures(self) -> list[Failure]:
         """The sources that could not be added and were not added or removed since."""
         with self._reading() as connection:
@@ -340,6 +357,8 @@ class KnowledgeBase:
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._mutex, translated(self.path):
+            if self._is_closed:
+                raise KnowledgeBaseError("The knowledge base is closed", where=str(self.path))
             yield self._connection
 
     # Searching
