@@ -14,30 +14,26 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 # --- characters -----------------------------------------------------------------------------------
 
-_CONTROL = "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
-_ZERO_WIDTH = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
-_INVISIBLE = "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
-_SPACES = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_PRESENTATION = "\ufb00-\ufb06\ufb1d-\ufbb1\ufbd3-\ufbff\ufe70-\ufefc"
-# One search decides whether a text needs any of the slower rules; plain ASCII never does.
-_NEEDS_WORK = re.compile(
-    f"[{_CONTROL}{_LINE_ENDS}{_ZERO_WIDTH}{_INVISIBLE}{_SPACES}{_PRESENTATION}"
-    "\ud800-\udfff\u0300-\u036f\ufe00-\ufe0f]"
-)
-_DROPPED = re.compile(f"[{_CONTROL}{_ZERO_WIDTH}{_INVISIBLE}\ufe00-\ufe0f]")
 _JOINERS = "\u200c\u200d"
+# Invisible characters that carry meaning in some places: joiners, variation selectors, tags.
+_IN_CONTEXT = (
+    (0x180B, 0x180E),
+    (0x200C, 0x200D),
+    (0xFE00, 0xFE0F),
+    (0xE0020, 0xE007F),
+    (0xE0100, 0xE01EF),
+)
+_LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
+_OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
 _RUN_OF_SPACES = re.compile(r" {2,}")
 _SPACE_AT_LINE_EDGE = re.compile(r" *\n *")
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
-
-_SPACE_TABLE = {ord(c): " " for c in "\t\u00a0\u1680\u202f\u205f\u3000"}
-_SPACE_TABLE.update(dict.fromkeys(range(8192, 8203), " "))
-_LINE_END_TABLE = {ord(c): "\n" for c in _LINE_ENDS}
 
 # Scripts in which a joiner changes what is read: Arabic, Syriac, N'Ko, Indic, Tibetan, Myanmar,
 # Khmer, Mongolian.
@@ -59,17 +55,58 @@ def clean_characters(text: str) -> str:
     letters they stand for, and the rest is composed (NFC). Joiners stay inside emoji and in scripts
     where they change what is read.
     """
-    if text.isascii() and not _NEEDS_WORK.search(text):
+    if text.isascii() and text.isprintable():
         return text
     text = repair_mojibake(text)
-    if _NEEDS_WORK.search(text):
-        text = _repair_surrogates(text).replace("\r\n", "\n")
-        text = text.translate(_LINE_END_TABLE).translate(_SPACE_TABLE)
-        text = _DROPPED.sub(lambda match: _kept(text, match.start()), text)
-        text = re.sub(
-            f"[{_PRESENTATION}]", lambda m: unicodedata.normalize("NFKC", m.group()), text
-        )
+    for character in set(text):  # few, so that each rule costs one pass in C where it applies
+        if character == "\n" or " " <= character <= "~":
+            continue
+        replacement = _replacement(character)
+        if replacement is not None and character in text:
+            text = _replaced(text, character, replacement)
     return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+
+
+@lru_cache(maxsize=8192)
+def _replacement(character: str) -> str | None:
+    """What a character becomes; None where it stays or where its place decides."""
+    code = ord(character)
+    category = unicodedata.category(character)
+    if _within(code, _IN_CONTEXT):
+        return character
+    if character in _LINE_ENDS:
+        return "\n"
+    if character == "\t" or category == "Zs":
+        return " "
+    if _within(code, _LETTER_FORMS):
+        return unicodedata.normalize("NFKC", character)
+    if category == "Cs":
+        return "\ufffd"
+    invisible = category in ("Cc", "Cf") or code in _OTHER_INVISIBLE or 0xE0000 <= code <= 0xE0FFF
+    return "" if invisible and not _spoken_format(code) else None
+
+
+def _spoken_format(code: int) -> bool:
+    """Format characters that are seen: Arabic number signs, Egyptian and Kaithi marks."""
+    return (
+        0x0600 <= code <= 0x0605
+        or code in (0x06DD, 0x070F, 0x08E2, 0x110BD, 0x110CD)
+        or (0x13430 <= code <= 0x13455)
+    )
+
+
+def _replaced(text: str, character: str, replacement: str) -> str:
+    if character == "\r":
+        text = text.replace("\r\n", "\n")
+    elif replacement == "\ufffd":
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    elif replacement == character:
+        return re.sub(character, lambda match: _kept(text, match.start()), text)
+    return text.replace(character, replacement)
+
+
+def _within(code: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= code <= last for first, last in ranges)
 
 
 def clean_block(text: str) -> str:
@@ -91,12 +128,6 @@ def clean_code(text: str) -> str:
     while lines and not lines[-1]:
         lines.pop()
     return _MANY_LINE_ENDS.sub("\n\n", "\n".join(lines))
-
-
-def _repair_surrogates(text: str) -> str:
-    if not re.search("[\ud800-\udfff]", text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _kept(text: str, index: int) -> str:
@@ -126,7 +157,7 @@ def _needs_joiner(before: str, joiner: str, after: str) -> bool:
 
 
 def _joins(character: str) -> bool:
-    return bool(character) and any(lo <= ord(character) <= hi for lo, hi in _JOINING_RANGES)
+    return bool(character) and _within(ord(character), _JOINING_RANGES)
 
 
 def _pictographic(character: str) -> bool:
@@ -159,7 +190,7 @@ def _in_flag(text: str, index: int) -> bool:
 
 def smuggled_text(text: str) -> str:
     """ASCII written in Unicode's invisible tag characters or variation selectors, decoded."""
-    if not re.search("[\U000e0001-\U000e01ef]", text):
+    if text.isascii() or not re.search("[\U000e0001-\U000e01ef]", text):
         return ""
     letters = []
     for index, character in enumerate(text):
@@ -242,6 +273,7 @@ def strip_markup(text: str) -> str:
 # --- lines of a paragraph -------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
+_HYPHENS = "-\u2010\u00ad"
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 # "Haupt- und Nebenpumpe", "two- or three-way": the hyphen stands for a missing part.
@@ -311,8 +343,9 @@ def join_pair(left: str, right: str, vocabulary: Vocabulary) -> str:
     left = left.rstrip()
     if not left or not right:
         return left or right
-    match = _HYPHEN_AT_END.search(left)
-    first = _FIRST_WORD.match(right)
+    hyphenated = left[-1] in _HYPHENS
+    match = _HYPHEN_AT_END.search(left, max(0, len(left) - 60)) if hyphenated else None
+    first = _FIRST_WORD.match(right) if hyphenated else None
     if left.endswith("\u00ad"):
         joined = left[:-1] + right
     elif match is None:
@@ -371,7 +404,7 @@ _PAGE_LABEL = re.compile(
     r"(?:\s*(?:of|von|de|di|sur|van|из|/)\s*\d{1,5})?\W*$"
 )
 _DASHED_NUMBER = re.compile(r"^\s*[-\u2013\u2014]\s*\d{1,4}\s*[-\u2013\u2014]\s*$")
-_LEADER = re.compile(r"^\s*(.*\w.*?)\s*(?:(?:\.\s?){4,}|\u2026{2,}|(?:·\s?){4,})\s*(\d{1,4})\s*$")
+_LEADER = re.compile(r"(?:(?:\. ?){4,}|(?: \.){2,}|\u2026{2,}|(?:· ?){4,}) *(\d{1,4})$")
 _CONTENTS_TITLE = re.compile(
     r"(?i)^\W*(?:table of contents|contents|inhalt(?:sverzeichnis)?|sommaire|table des matières|"
     r"índice|indice|sommario|inhoud(?:sopgave)?|содержание|оглавление|目次|目录)\W*$"
@@ -403,20 +436,22 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     """The `(page, line)` of running headers, footers and page numbers.
 
     A line runs when the same words stand at the same place on at least two pages and two fifths of
-    all, each number in it is either the same everywhere or counts the pages, and only running lines
-    stand between it and the edge. So rows of numbers that happen to end several pages stay. The
-    first occurrence of a warning stays as well.
+    all (three, and two fifths of those of a chapter), each number in it is either the same
+    everywhere or counts the pages, and only running lines stand between it and the edge; and when
+    it carries the page's number at the place where most pages do. So rows of numbers that happen
+    to end several pages stay. The first occurrence of a warning stays as well.
     """
     groups: dict[tuple[str, bool, int], list[EdgeLine]] = defaultdict(list)
     for edge in edges:
         groups[_shape(edge.text), edge.top, edge.place].append(edge)
+    numbered = _numbered_places(edges, pages)
     repeated: dict[EdgeLine, bool] = {}  # each with whether it is dropped
     for group in groups.values():
-        on_pages = {edge.page for edge in group}
-        if len(on_pages) >= max(2, 0.4 * pages) and _numbers_run(group):
-            keep_first = bool(_WARNING.search(group[0].text))
-            for number, edge in enumerate(group):
-                repeated[edge] = number > 0 or not keep_first
+        here = [edge for edge in group if (edge.page, edge.top, edge.place) in numbered]
+        found = group if _runs(group, pages) else here
+        keep_first = bool(found and _WARNING.search(found[0].text))
+        for number, edge in enumerate(found):
+            repeated[edge] = number > 0 or not keep_first
     # How far inwards the unbroken run of repeated lines reaches, for each page and edge.
     body: dict[tuple[int, bool], int] = {}
     for edge in edges:
@@ -430,32 +465,88 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     }
 
 
+def _runs(group: Sequence[EdgeLine], pages: int) -> bool:
+    """Whether lines of one shape and place run: through the document, or through a chapter."""
+    on_pages = sorted({edge.page for edge in group})
+    span = on_pages[-1] - on_pages[0] + 1
+    through_all = len(on_pages) >= max(2, 0.4 * pages)
+    through_chapter = len(on_pages) >= max(3, 0.4 * span)
+    return (through_all or through_chapter) and _numbers_run(group)
+
+
+def _numbered_places(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, bool, int]]:
+    """The `(page, top, place)` of lines that carry the page's number, with whatever else.
+
+    On half of the pages and at least three, the outermost line of one place must hold a number
+    that counts the pages.
+    """
+    steps: dict[tuple[bool, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for edge in edges:
+        for number in _numbers(edge.text) if edge.depth == 0 else ():
+            steps[edge.top, edge.place][number - edge.page].add(edge.page)
+    found: set[tuple[int, bool, int]] = set()
+    for (top, place), by_step in steps.items():
+        on_pages = max(by_step.values(), key=len)
+        if len(on_pages) >= max(3, 0.5 * pages):
+            found.update((page, top, place) for page in on_pages)
+    return found
+
+
 def is_page_label(text: str) -> bool:
     """Whether a line standing alone is nothing but a page number that says so itself."""
+    if len(text) > 40:
+        return False
     return bool(_PAGE_LABEL.match(text) or _DASHED_NUMBER.match(text))
 
 
 def contents_lines(lines: Sequence[str]) -> set[int]:
-    """Indices of a table of contents with dot leaders, its title included.
+    """Indices of tables of contents with dot leaders, their titles included.
 
-    At least three leader lines whose numbers never fall and of which half repeat as lines
-    elsewhere: a parts list with dotted quantities stays.
+    At least three leader lines close together whose numbers never fall and of which half repeat as
+    lines elsewhere: a parts list with dotted quantities stays.
     """
-    leaders = [(index, match) for index, line in enumerate(lines) if (match := _LEADER.match(line))]
+    leaders = [
+        _Leader(index, line[: match.start()], int(match.group(1)))
+        for index, line in enumerate(lines)
+        if line[-1:].isdigit() and (match := _LEADER.search(line)) and match.start()
+    ]
     if len(leaders) < 3:
         return set()
-    numbers = [int(match.group(2)) for _, match in leaders]
-    rising = sum(a <= b for a, b in pairwise(numbers))
-    listed = {index for index, _ in leaders}
+    listed = {leader.index for leader in leaders}
     others = {_plain(line) for index, line in enumerate(lines) if index not in listed}
-    repeated = sum(_plain(match.group(1)) in others for _, match in leaders)
-    if rising < 0.9 * (len(numbers) - 1) or repeated < 0.5 * len(leaders):
-        return set()
-    first = leaders[0][0]
-    title = next((i for i in range(first - 1, max(-1, first - 4), -1) if lines[i].strip()), None)
-    if title is not None and _CONTENTS_TITLE.match(lines[title]):
-        listed.add(title)
-    return listed
+    dropped: set[int] = set()
+    for cluster in _clusters(leaders):
+        rising = sum(a.number <= b.number for a, b in pairwise(cluster))
+        repeated = sum(_plain(leader.title) in others for leader in cluster)
+        if len(cluster) < 3 or rising < 0.9 * (len(cluster) - 1) or repeated < 0.5 * len(cluster):
+            continue
+        first = cluster[0].index
+        dropped.update(leader.index for leader in cluster)
+        title = next(
+            (i for i in range(first - 1, max(-1, first - 4), -1) if lines[i].strip()), None
+        )
+        if title is not None and _CONTENTS_TITLE.match(lines[title]):
+            dropped.add(title)
+    return dropped
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """A line such as "Valves ....... 12"."""
+
+    index: int
+    title: str
+    number: int
+
+
+def _clusters(leaders: Sequence[_Leader]) -> list[list[_Leader]]:
+    """Leaders with at most six other lines between them."""
+    clusters = [[leaders[0]]]
+    for before, leader in pairwise(leaders):
+        if leader.index - before.index > 7:
+            clusters.append([])
+        clusters[-1].append(leader)
+    return clusters
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from runtime.documents import Flag
 
@@ -20,85 +21,153 @@ NOT_INDEXED = "not-indexed"
 
 _EXCERPT = 120  # characters quoted in a flag
 _MOST_FLAGS = 5  # of one kind
+_PIECE_END = re.compile(r"(?<=[.!?]) +|(?<=[。！？]) *|\n+")
 
-_EN_MODEL = r"(?:a\.?i\.?|assistant|language model|llm|chat ?bot|gpt|model)"
-_EN_RULES = (
-    r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
-)
-_PHRASES = (
+_RULES = r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrasing:
+    """A way to address a model: `words`, one of which is in every match, in lower case."""
+
+    words: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _phrasing(words: str, *patterns: str) -> _Phrasing:
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    return _Phrasing(tuple(words.split("|")), re.compile(joined, re.IGNORECASE | re.MULTILINE))
+
+
+_PHRASINGS = (
     # English
-    r"\b(?:ignore|disregard|forget|override|bypass|discard|do not follow|don't follow)\b"
-    r"(?:\W+\w+){0,5}?\W+(?:previous|prior|preceding|above|earlier|foregoing|former|system|all|your"
-    r"|other|existing|original)\b(?:\W+\w+){0,3}?\W+" + _EN_RULES + r"\b",
-    r"\b(?:ignore|disregard|forget)\s+(?:all|everything|anything|what(?:ever)?)\b[^.\n]{0,40}"
-    r"\b(?:above|before|previously|so far|you were told|you have been told|were told)\b",
-    r"\byou are (?:now )?(?:an? |the |my )?(?:[\w-]+ ){0,3}" + _EN_MODEL + r"\b",
-    r"\b(?:as|if you are|attention|note to|dear|hey|to (?:any|the|all)) (?:an? |the |any |this )?"
-    r"(?:ai|large language model|language model|llm|ai assistant|chat ?bot|ai model)s?\b",
-    r"\b(?:reveal|print|repeat|output|show|leak|disclose)\b(?:\W+\w+){0,4}?\W+"
-    r"(?:system|initial|hidden|original) (?:prompt|instructions?|message)\b",
-    r"\b(?:new|updated|real|actual) (?:system )?instructions?\s*:",
-    r"\b(?:from now on|henceforth)\W+(?:you|always|only|answer|respond|reply)\b",
-    r"\b(?:always|only|instead)\W+(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+with\b",
-    r"\b(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+(?:only|exactly|always)\W+with\b",
-    r"\b(?:do not|don't|never) (?:mention|reveal|tell|disclose)\b[^.\n]{0,60}"
-    r"\b(?:user|this (?:instruction|prompt|message|text)|these instructions)\b",
-    r"\b(?:pretend|act) (?:to be|as if you|as an? (?:unrestricted|different|evil))\b",
-    r"\b(?:jailbreak|DAN mode|developer mode enabled)\b",
-    r"(?:<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?INST\]|<<SYS>>"
-    r"|^\s*(?:###\s*)?(?:system|assistant)\s*(?:prompt|message)?\s*:\s*you\b)",
+    _phrasing(
+        "ignor|disregard|forget|overrid|bypass|discard|not follow|n't follow",
+        r"\b(?:ignore|disregard|forget|override|bypass|discard|do not follow|don't follow)\b"
+        r"(?:\W+\w+){0,5}?\W+(?:previous|prior|preceding|above|earlier|foregoing|former|system|all"
+        r"|your|other|existing|original)\b(?:\W+\w+){0,3}?\W+" + _RULES + r"\b",
+        r"\b(?:ignore|disregard|forget)\s+(?:all|everything|anything|what(?:ever)?)\b[^.\n]{0,40}"
+        r"\b(?:above|before|previously|so far|told)\b",
+    ),
+    _phrasing(
+        "you are |you're ",
+        r"\byou(?: are|'re) (?:now )?(?:an? |the |my )(?:[\w-]+ ){0,3}(?:a\.?i\.?|language model"
+        r"|llm|chat ?bot|gpt|(?:helpful|virtual|obedient|personal) assistant)\b",
+        r"\byou(?: are|'re) now (?:an? |my )(?:[\w-]+ ){0,3}(?:assistant|model|bot|agent)\b",
+    ),
+    _phrasing(
+        "language model|llm|chatbot|chat bot| ai |note to |dear ai",
+        r"\b(?:as|if you are|attention|note to|dear|hey|to (?:any|the|all)) "
+        r"(?:an? |the |any |this )?"
+        r"(?:ai|large language model|language model|llm|ai assistant|chat ?bot|ai model)s?\b",
+    ),
+    _phrasing(
+        "prompt|instruction|system message|hidden message",
+        r"\b(?:reveal|print|repeat|output|show|leak|disclose)\b(?:\W+\w+){0,4}?\W+"
+        r"(?:system|initial|hidden|original) (?:prompt|instructions?|message)\b",
+        r"\b(?:new|updated|real|actual) (?:system )?instructions?\s*:",
+        r"\b(?:do not|don't|never) (?:mention|reveal|tell|disclose)\b[^.\n]{0,60}"
+        r"\b(?:this|these|your) (?:instructions?|prompt)\b",
+    ),
+    _phrasing(
+        "from now on|henceforth",
+        r"\b(?:from now on|henceforth)\W+(?:you|always|only|answer|respond|reply)\b",
+    ),
+    _phrasing(
+        "answer|respond|reply",
+        r"\b(?:always|only|instead)\W+(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+with\b",
+        r"\b(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+(?:only|exactly|always)\W+with\b",
+    ),
+    _phrasing(
+        "pretend|act as|jailbreak|dan mode|developer mode",
+        r"\b(?:pretend to be|pretend that you|act as if you|act as an? (?:unrestricted|different"
+        r"|evil))\b",
+        r"\b(?:jailbreak|DAN mode|developer mode enabled)\b",
+    ),
+    _phrasing(
+        "im_start|im_end|endoftext|inst]|<<sys|system:|assistant:|system prompt|system message",
+        r"<\|(?:im_start|im_end|endoftext)\|>|\[/?INST\]|<<SYS>>",
+        r"(?:^|###)\s*(?:system|assistant)\s*(?:prompt|message)?\s*:\s*you\b",
+    ),
     # German
-    r"\b(?:ignorier|vergiss|vergesst|missacht|übergeh)\w*\b[^.\n]{0,50}\b(?:anweisung|instruktion|"
-    r"befehl|vorgabe|regel|prompt)\w*",
-    r"\bdu bist (?:jetzt|nun|ab sofort) \w+|\bals (?:ki|sprachmodell|assistent)\b[^.\n]{0,40}"
-    r"\b(?:sollst|musst|antworte)",
+    _phrasing(
+        "ignorier|vergiss|vergess|missacht|übergeh",
+        r"\b(?:ignorier|vergiss|vergesst|missacht|übergeh)\w*\b[^.\n]{0,50}\b(?:\w*anweisung|"
+        r"instruktion|befehl|vorgabe|regel|prompt)\w*",
+    ),
+    _phrasing(
+        "du bist ",
+        r"\bdu bist (?:jetzt|nun|ab sofort|ein|eine) (?:\w+ ){0,3}(?:ki|assistent|"
+        r"sprachmodell|chatbot)\w*\b",
+    ),
     # French
-    r"\b(?:ignor|oubli|néglig)\w*\b[^.\n]{0,50}\b(?:instructions?|consignes?|directives?|ordres?|"
-    r"règles?)\b[^.\n]{0,30}\b(?:précédent|antérieur|ci-dessus|reçu|système)\w*",
-    r"\b(?:ignor|oubli)\w* (?:toutes? )?(?:les|vos|tes) (?:instructions|consignes)\b",
+    _phrasing(
+        "ignor|oubli|néglig",
+        r"\b(?:ignor|oubli|néglig)\w*\b[^.\n]{0,30}\b(?:instructions?|consignes?|directives?)\b"
+        r"[^.\n]{0,30}\b(?:précédent|antérieur|ci-dessus|reçu|système)\w*",
+        r"\b(?:ignor|oubli)(?:e|ez|er|ons) (?:toutes? )?(?:les|vos|tes) "
+        r"(?:instructions|consignes)\b",
+    ),
     # Spanish, Portuguese, Italian
-    r"\b(?:ignor|olvid|desatiend)\w*\b[^.\n]{0,50}\b(?:instruccion|orden|indicacion|regla)\w*\b",
-    r"\b(?:ignor|esque[cç])\w*\b[^.\n]{0,50}\b(?:instru[cç][oõ]es|instruç|ordens|regras)\w*\b",
-    r"\b(?:ignor|dimentic|trascur)\w*\b[^.\n]{0,50}\b(?:istruzion|ordin|regol|comand)\w*\b"
-    r"[^.\n]{0,30}\b(?:precedent|sopra|ricevut|sistema)\w*",
+    _phrasing(
+        "ignor|olvid|desatiend",
+        r"\b(?:ignor|olvid|desatiend)\w*\b[^.\n]{0,50}\b(?:instruccion|órden|orden|indicacion)\w*\b",
+    ),
+    _phrasing(
+        "ignor|esque",
+        r"\b(?:ignor|esque[cç])\w*\b[^.\n]{0,50}\b(?:instruções|instrucoes|ordens)\b",
+    ),
+    _phrasing(
+        "ignor|dimentic|trascur",
+        r"\b(?:ignor|dimentic|trascur)\w*\b[^.\n]{0,50}\b(?:istruzion|ordin|comand)\w*\b"
+        r"[^.\n]{0,30}\b(?:precedent|sopra|ricevut|sistema)\w*",
+    ),
     # Dutch, Polish, Turkish
-    r"\b(?:negeer|vergeet)\b[^.\n]{0,50}\b(?:instructies|opdrachten|aanwijzingen|regels)\b",
-    r"\b(?:zignoruj|ignoruj|zapomnij)\b[^.\n]{0,50}\b(?:instrukcj|polece|zasad)\w*",
-    r"\b(?:önceki|yukarıdaki|tüm)\b[^.\n]{0,30}\b(?:talimat|komut|yönerge)\w*[^.\n]{0,30}"
-    r"\b(?:yok say|unut|görmezden)\w*",
+    _phrasing(
+        "negeer|vergeet",
+        r"\b(?:negeer|vergeet)\b[^.\n]{0,50}\b(?:instructies|opdrachten|aanwijzingen)\b",
+    ),
+    _phrasing(
+        "zignoruj|ignoruj|zapomnij",
+        r"\b(?:zignoruj|ignoruj|zapomnij)\b[^.\n]{0,50}\b(?:instrukcj|polece|zasad)\w*",
+    ),
+    _phrasing(
+        "talimat|komut|yönerge",
+        r"\b(?:önceki|yukarıdaki|tüm)\b[^.\n]{0,30}\b(?:talimat|komut|yönerge)\w*[^.\n]{0,30}"
+        r"\b(?:yok say|unut|görmezden)\w*",
+    ),
     # Russian, Ukrainian
-    r"(?:игнориру|проигнориру|забуд|забуть|не обращай|ігнору)\w*[^.\n]{0,50}"
-    r"(?:инструкц|указани|команд|правил|інструкц|вказівк)\w*",
+    _phrasing(
+        "игнориру|забуд|не обращай|ігнору",
+        r"(?:игнориру|забуд|не обращай|ігнору)\w*[^.\n]{0,50}(?:инструкц|указани|команд|інструкц|"
+        r"вказівк)\w*",
+    ),
     # Chinese, Japanese, Korean
-    r"(?:忽略|无视|無視|忘记|忘記|不要理会)[^。\n]{0,20}(?:指令|指示|提示|命令|规则|規則|要求|内容)",
-    r"(?:指示|命令|プロンプト|ルール)[^。\n]{0,15}(?:無視|忘れ)",
-    r"(?:지시|명령|프롬프트|규칙)[^.\n]{0,15}(?:무시|잊)",
+    _phrasing(
+        "忽略|无视|無視|忘记|忘記|不要理会",
+        r"(?:忽略|无视|無視|忘记|忘記|不要理会)[^。\n]{0,20}(?:指令|指示|提示|命令|要求)",
+    ),
+    _phrasing("無視|忘れ", r"(?:指示|命令|プロンプト|ルール)[^。\n]{0,15}(?:無視|忘れ)"),
+    _phrasing("무시|잊", r"(?:지시|명령|프롬프트|규칙)[^.\n]{0,15}(?:무시|잊)"),
     # Arabic, Hebrew, Persian, Hindi
-    r"(?:تجاهل|انس|تجاوز)[^.\n]{0,40}(?:التعليمات|الأوامر|تعليمات|الإرشادات|القواعد)",
-    r"(?:התעלם|התעלמי|התעלמו|שכח)[^.\n]{0,40}(?:הוראות|ההוראות|הנחיות|ההנחיות)",
-    r"(?:دستورات|دستورالعمل)[^.\n]{0,40}(?:نادیده|فراموش)",
-    r"(?:निर्देश|आदेश|नियम)[^।\n]{0,40}(?:अनदेखा|नज़रअंदाज़|भूल|उपेक्षा|ध्यान न)",
-)
-_ADDRESS = re.compile("|".join(f"(?:{phrase})" for phrase in _PHRASES), re.IGNORECASE | re.M)
-# One of these stems is in every phrase above: most paragraphs are passed over by one search.
-_STEMS = re.compile(
-    r"ignor|disregard|forget|overrid|bypass|discard|do not|don't|never|follow|you are|ai\b|model"
-    r"|llm|chat ?bot|reveal|print|repeat|output|show|leak|disclose|instruct|from now on|hencefor"
-    r"|always|only|instead|exactly|pretend|act as|jailbreak|dan mode|developer mode|<\||inst\]"
-    r"|<<sys|system|assistant|vergi|vergess|missacht|übergeh|du bist|als ki|sprachmodell|oubli"
-    r"|néglig|olvid|desatiend|esque|dimentic|trascur|negeer|vergeet|zapomnij|talimat|komut|yönerge"
-    r"|игнор|забу|не обращай|ігнор|忽略|无视|無視|忘|不要理会|무시|잊"
-    r"|تجاهل|انس|تجاوز|התעל|שכח|نادیده|فراموش|निर्देश|आदेश|नियम",
-    re.IGNORECASE,
+    _phrasing(
+        "تجاهل|انس|تجاوز",
+        r"(?:تجاهل|انس|تجاوز)[^.\n]{0,40}(?:التعليمات|الأوامر|تعليمات|الإرشادات)",
+    ),
+    _phrasing("התעל|שכח", r"(?:התעלם|התעלמי|התעלמו|שכח)[^.\n]{0,40}(?:הוראות|הנחיות)"),
+    _phrasing("نادیده|فراموش", r"(?:دستورات|دستورالعمل)[^.\n]{0,40}(?:نادیده|فراموش)"),
+    _phrasing(
+        "अनदेखा|नज़रअंदाज़|भूल|उपेक्षा",
+        r"(?:निर्देश|आदेश|नियम)[^।\n]{0,40}(?:अनदेखा|नज़रअंदाज़|भूल|उपेक्षा)",
+    ),
 )
 
 
-def text_flags(text: str, breaks: Sequence[int], hidden: Iterable[str] = ()) -> list[Flag]:
+def text_flags(text: str, hidden: Iterable[str] = ()) -> list[Flag]:
     """Flags for a document's stored text and for the hidden text that was left out of it.
 
     Args:
         text: the stored text.
-        breaks: where its paragraphs, items and rows begin.
         hidden: texts removed because people do not see them.
     """
     flags = [
@@ -109,7 +178,7 @@ def text_flags(text: str, breaks: Sequence[int], hidden: Iterable[str] = ()) -> 
         flags += [
             Flag(ADDRESSES_MODEL, f"“{quote}” in hidden text") for _, quote in _addresses(removed)
         ]
-    return flags[:_MOST_FLAGS] + _duplication(text, breaks)
+    return flags[:_MOST_FLAGS] + _duplication(text)
 
 
 def addresses_model(text: str) -> bool:
@@ -118,31 +187,33 @@ def addresses_model(text: str) -> bool:
 
 
 def _addresses(text: str) -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
-    if not _STEMS.search(text):
-        return found
-    for start, line in _lines(text):
-        if not _STEMS.search(line):
-            continue
-        match = _ADDRESS.search(line)
-        if match:
-            quote = line[max(0, match.start() - 10) : match.start() + _EXCERPT].strip()
-            found.append((start + match.start(), quote))
-        if len(found) == _MOST_FLAGS:
-            break
-    return found
+    """Offset and quote of each place that addresses a model, the first few of them."""
+    lowered = _lower(text)
+    found: dict[int, str] = {}
+    for phrasing in _PHRASINGS:
+        for word in phrasing.words:
+            place = lowered.find(word)
+            while place >= 0 and len(found) < _MOST_FLAGS:
+                start = text.rfind("\n\n", 0, place)
+                start = 0 if start < 0 else start + 2
+                end = text.find("\n\n", place)
+                end = len(text) if end < 0 else end
+                if match := phrasing.pattern.search(text, start, end):
+                    quote = text[match.start() : min(end, match.start() + _EXCERPT)]
+                    found.setdefault(match.start(), " ".join(quote.split()))
+                place = lowered.find(word, end)
+    return sorted(found.items())
 
 
-def _lines(text: str) -> Iterable[tuple[int, str]]:
-    start = 0
-    while start <= len(text):
-        end = text.find("\n\n", start)
-        end = len(text) if end < 0 else end
-        yield start, text[start:end]
-        start = end + 2
+def _lower(text: str) -> str:
+    """Lower case without a change of length: offsets stay."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
 
 
-def _duplication(text: str, breaks: Sequence[int]) -> list[Flag]:
+def _duplication(text: str) -> list[Flag]:
     """A passage repeated until it crowds out the rest.
 
     Repeated warnings and table rows are normal: the same 60 characters or more must come at least
@@ -150,17 +221,12 @@ def _duplication(text: str, breaks: Sequence[int]) -> list[Flag]:
     """
     if len(text) < 300:
         return []
-    passages = Counter(
-        normal
-        for start, end in zip(breaks, [*breaks[1:], len(text)], strict=True)
-        for piece in re.split(r"(?<=[.!?。！？])\s*", text[start:end])
-        if len(normal := re.sub(r"[\W_]+", " ", piece).strip().lower()) >= 60
-        or (len(normal) >= 20 and not normal.isascii())
-    )
+    passages = Counter(piece for piece in _PIECE_END.split(text) if len(piece) >= 20)
     flags = []
-    for passage, count in passages.most_common(3):
+    for passage, count in passages.most_common(_MOST_FLAGS):
+        long_enough = len(passage) >= 60 or not passage.isascii()
         share = count * len(passage) / len(text)
-        if (count >= 5 and share >= 0.3) or (count >= 25 and share >= 0.05):
+        if long_enough and ((count >= 5 and share >= 0.3) or (count >= 25 and share >= 0.05)):
             flags.append(
                 Flag(
                     DUPLICATION,

@@ -119,7 +119,12 @@ class Sandbox:
         """
         child = self._take()
         try:
-            child.send(request)
+            try:
+                child.send(request)
+            except BrokenPipeError:  # it died while it was idle: not this request's fault
+                child.close()
+                child = self._start()
+                child.send(request)
             deadline = time.monotonic() + seconds
             reply = child.receive(deadline, output_bytes)
             if "extend" in reply:
@@ -146,8 +151,11 @@ class Sandbox:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
-                if child.pid_of_parent == os.getpid() and child.process.poll() is None:
+                if child.pid_of_parent != os.getpid():
+                    continue  # left over from before a fork
+                if child.process.poll() is None:
                     return child
+                child.close()
         return self._start()
 
     def _give_back(self, child: _Child, *, retire: bool) -> None:

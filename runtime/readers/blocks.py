@@ -91,7 +91,7 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
     hidden_flags = [
         Flag(HIDDEN, f"{why}: {_excerpt(text)}") for why, text in _merged(raw.hidden)
     ] + [Flag(HIDDEN, f"invisible Unicode characters: {_excerpt(text)}") for text in smuggled]
-    found = text_flags(stored, breaks, [text for _, text in raw.hidden] + smuggled)
+    found = text_flags(stored, [text for _, text in raw.hidden] + smuggled)
     return ParsedDocument(
         source=source,
         title=_title(raw, headings, source),

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from runtime.documents import Flag
@@ -25,6 +26,7 @@ _GARBAGE_TITLE = re.compile(
     r"xlsx?|indd|tex|dvi|html?|rtf|odt|qxd))$"
 )
 _SEPARATORS = frozenset((0, 9, 10, 13, 32, 0xA0, 0x2028, 0x2029))
+_HYPHENS = frozenset((2, 0xFFFE))  # PDFium's marks for a hyphen at a line end
 
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
@@ -127,10 +129,7 @@ def _words(pdfium: Any, text: Any, content: PageContent) -> None:
     count = pdfium.FPDFText_CountChars(text)
     if count > _MOST_CHARACTERS:
         raise DocumentTooLarge(f"Page {content.number} holds {count} characters")
-    builder = _WordBuilder(pdfium, text, content)
-    for index in range(count):
-        builder.take(index)
-    builder.finish()
+    _WordBuilder(pdfium, text, content).build(count)
 
 
 class _WordBuilder:
@@ -140,111 +139,99 @@ class _WordBuilder:
         self._pdfium = pdfium
         self._text = text
         self._content = content
-        self._rectangle = pdfium.FS_RECTF()
-        self._styles: dict[int, _Style] = {}
         self._letters: list[str] = []
         self._box = (0.0, 0.0, 0.0, 0.0)
-        self._style: _Style | None = None
+        self._style = _PLAIN
         self._after_space = False
-        self._high = 0
         self._hidden: dict[str, list[str]] = {}
 
-    def take(self, index: int) -> None:
-        code = self._pdfium.FPDFText_GetUnicode(self._text, index)
-        if code in _SEPARATORS:
-            self._close()
-            self._after_space = True
-            return
-        if code in (0xFFFE, 2):  # PDFium's mark for a hyphen at a line end
-            code = 0x2D
-        if 0xD800 <= code <= 0xDBFF:
-            self._high = code
-            return
-        if 0xDC00 <= code <= 0xDFFF:
-            if not self._high:
-                return
-            code = 0x10000 + ((self._high - 0xD800) << 10) + (code - 0xDC00)
-        self._high = 0
-        rectangle = self._rectangle
-        self._pdfium.FPDFText_GetLooseCharBox(self._text, index, rectangle)
-        left, bottom = rectangle.left, rectangle.bottom
-        right, top = rectangle.right, rectangle.top
-        style = self._style_at(index)
-        letter = chr(code) if code <= 0x10FFFF else "\ufffd"
-        if why := self._why_hidden(style, left, bottom, right, top):
-            self._close()
-            self._hide(why, letter)
-            return
-        if self._letters and (style is not self._style or self._gap(left, bottom, right, top)):
-            self._close()
-        if not self._letters:
-            self._style = style
-            self._box = (left, bottom, right, top)
-        else:
-            box = self._box
-            self._box = (
-                min(box[0], left),
-                min(box[1], bottom),
-                max(box[2], right),
-                max(box[3], top),
-            )
-        self._letters.append(letter)
-
-    def finish(self) -> None:
+    def build(self, count: int) -> None:
+        """Take the page's characters in the order of the file. The loop that costs the time."""
+        text, content = self._text, self._content
+        unicode_of, box_of = self._pdfium.FPDFText_GetUnicode, self._pdfium.FPDFText_GetLooseCharBox
+        object_of = _addresses(self._pdfium.FPDFText_GetTextObject)
+        rectangle = self._pdfium.FS_RECTF()
+        styles: dict[int, _Style] = {}
+        address = -1
+        style = _PLAIN
+        high = 0
+        for index in range(count):
+            code = unicode_of(text, index)
+            if code in _SEPARATORS:
+                self._close()
+                self._after_space = True
+                continue
+            if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
+                high, code = _paired(high, code)
+                if not code:
+                    continue
+            current = object_of(text, index) or 0
+            if current != address:
+                address = current
+                found = styles.get(address)
+                if found is None:
+                    found = styles[address] = _read_style(self._pdfium, text, index)
+                style = found
+            box_of(text, index, rectangle)
+            box = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
+            letter = "-" if code in _HYPHENS else chr(code)
+            if (style.suspect or _outside(box, content.box)) and (
+                why := _why_hidden(style, box, content)
+            ):
+                self._close()
+                self._hide(why, letter)
+                continue
+            if self._letters and style is self._style and not self._gap(box):
+                before = self._box
+                self._box = (
+                    before[0] if before[0] < box[0] else box[0],
+                    before[1] if before[1] < box[1] else box[1],
+                    before[2] if before[2] > box[2] else box[2],
+                    before[3] if before[3] > box[3] else box[3],
+                )
+            else:
+                self._close()
+                self._style, self._box = style, box
+            self._letters.append(letter)
         self._close()
-        self._content.hidden += [(why, "".join(parts)) for why, parts in self._hidden.items()]
+        content.hidden += [(why, "".join(parts)) for why, parts in self._hidden.items()]
 
     def _close(self) -> None:
-        if self._letters and self._style is not None:
-            style = self._style
-            self._content.words.append(
-                Word(
-                    "".join(self._letters),
-                    *self._box,
-                    size=style.size,
-                    bold=style.bold,
-                    angle=style.angle,
-                    glued=not self._after_space,
-                )
+        if not self._letters:
+            return
+        style = self._style
+        self._content.words.append(
+            Word(
+                "".join(self._letters),
+                *self._box,
+                size=style.size,
+                bold=style.bold,
+                angle=style.angle,
+                glued=not self._after_space,
             )
-            self._after_space = False
+        )
+        self._after_space = False
         self._letters = []
 
-    def _gap(self, left: float, bottom: float, right: float, top: float) -> bool:
+    def _gap(self, box: tuple[float, float, float, float]) -> bool:
         """Whether a character does not follow the word at hand, seen along its direction."""
-        box = self._box
-        angle = self._style.angle if self._style else 0
-        size = self._style.size if self._style else 10.0
-        if angle in (0, 180):
-            along = max(left - box[2], box[0] - right)
-            across = max(bottom - box[3], box[1] - top, abs(bottom - box[1]) - 0.6 * size)
-        else:
-            along = max(bottom - box[3], box[1] - top)
-            across = max(left - box[2], box[0] - right)
-        return along > 0.3 * size or across > 0
-
-    def _style_at(self, index: int) -> _Style:
-        item = self._pdfium.FPDFText_GetTextObject(self._text, index)
-        key = ctypes.cast(item, ctypes.c_void_p).value or 0
-        style = self._styles.get(key)
-        if style is None:
-            style = self._styles[key] = _read_style(self._pdfium, self._text, index, item)
-        return style
-
-    def _why_hidden(
-        self, style: _Style, left: float, bottom: float, right: float, top: float
-    ) -> str | None:
-        page = self._content.box
-        if right < page.left or left > page.right or top < page.bottom or bottom > page.top:
-            return "text off the page"
-        if style.size < 1.0:
-            return "font size of zero"
-        if style.invisible:
-            # The text layer of a scan is invisible on purpose: people see the picture.
-            return None if self._content.pictured >= 0.5 else "invisible text"
-        if style.white and not self._content.is_painted(left, bottom, right, top):
-            return "white on white"
-        return None
+        before = self._box
+        style = self._style
+        near = 0.3 * style.size
+        if style.angle in (0, 180):
+            return (
+                box[0] - before[2] > near
+                or before[0] - box[2] > near
+                or box[1] > before[3]
+                or before[1] > box[3]
+                or abs(box[1] - before[1]) > 2 * near
+            )
+        return (
+            box[1] - before[3] > near
+            or before[1] - box[3] > near
+            or box[0] > before[2]
+            or before[0] > box[2]
+        )
 
     def _hide(self, why: str, letter: str) -> None:
         letters = self._hidden.setdefault(why, [])
@@ -254,20 +241,61 @@ class _WordBuilder:
         letters.append(letter)
 
 
+def _addresses(function: Any) -> Any:
+    """The same C function returning its pointer as a number, which is cheap to compare."""
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(address)
+
+
+def _paired(high: int, code: int) -> tuple[int, int]:
+    """Halves of a surrogate pair put together: what is pending, and the code point or 0."""
+    if 0xD800 <= code <= 0xDBFF:
+        return code, 0
+    if high and 0xDC00 <= code <= 0xDFFF:
+        return 0, 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00)
+    return 0, 0xFFFD if code > 0x10FFFF else 0
+
+
+def _outside(box: tuple[float, float, float, float], page: Box) -> bool:
+    return box[2] < page.left or box[0] > page.right or box[3] < page.bottom or box[1] > page.top
+
+
+def _why_hidden(
+    style: _Style, box: tuple[float, float, float, float], content: PageContent
+) -> str | None:
+    if _outside(box, content.box):
+        return "text off the page"
+    if style.size < 1.0:
+        return "font size of zero"
+    if style.invisible:
+        # The text layer of a scan is invisible on purpose: people see the picture.
+        return None if content.pictured >= 0.5 else "invisible text"
+    if style.white and not content.is_painted(*box):
+        return "white on white"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Style:
     """How one text object is painted. `size` in points as seen, `angle` 0, 90, 180, 270 or -1."""
 
-    __slots__ = ("angle", "bold", "invisible", "size", "white")
+    size: float
+    bold: bool = False
+    angle: int = 0
+    invisible: bool = False
+    white: bool = False
 
-    def __init__(self, size: float, bold: bool, angle: int, invisible: bool, white: bool) -> None:
-        self.size = size
-        self.bold = bold
-        self.angle = angle
-        self.invisible = invisible
-        self.white = white
+    @property
+    def suspect(self) -> bool:
+        """Whether text in this style may be hidden."""
+        return self.invisible or self.white or self.size < 1.0
 
 
-def _read_style(pdfium: Any, text: Any, index: int, item: Any) -> _Style:
+_PLAIN = _Style(10.0)
+
+
+def _read_style(pdfium: Any, text: Any, index: int) -> _Style:
+    item = pdfium.FPDFText_GetTextObject(text, index)
     radians = pdfium.FPDFText_GetCharAngle(text, index)
     degrees = math.degrees(radians) % 360 if radians >= 0 else 0.0
     quarter = round(degrees / 90)

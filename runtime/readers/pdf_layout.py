@@ -27,6 +27,7 @@ from runtime.readers.blocks import Block, split_header, table_blocks
 
 _ITEM = re.compile(r"^(?:[-*•◦▪‣·–—●○■□]|\(?\d{1,2}[.)]|\(?[a-z][.)])(?:\s+|$)")
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+[^\W\d_]")
+_MARKER = re.compile(r"^(?:[^\w\s]|\(?\w{1,2}[.)]|\d{1,2}(?:\.\d{1,3}){1,4}\.?|[•o])$")
 _ENDS = (".", "!", "?", "。", "！", "？", "…", '."', ".”", ".)")
 _EDGE_LINES = 3
 _MARGIN = 0.14  # of the page's height: where headers and footers stand
@@ -136,9 +137,9 @@ def layout(pages: Sequence[PageContent]) -> list[Block]:
     lines = [_lines(page.words, page.number) for page in upright]
     _drop_furniture(upright, lines)
     lines = [_without_labels(page_lines) for page_lines in lines]
+    _drop_contents(lines)
     measures = _Measures([line for page in lines for line in page])
     regions = [_regions(page, page_lines) for page, page_lines in zip(upright, lines, strict=True)]
-    _drop_contents(regions)
     blocks: list[Block] = []
     for page, page_regions in zip(upright, regions, strict=True):
         fresh = [block for region in page_regions for block in region.blocks(page.number, measures)]
@@ -198,11 +199,14 @@ def _turned_box(box: Box, angle: int) -> Box:
 def _lines(words: Iterable[Word], page: int) -> list[Line]:
     """Words grouped by baseline, top to bottom."""
     groups: list[list[Word]] = []
-    for word in sorted(words, key=lambda w: (-w.middle, w.left)):
+    for word in sorted(words, key=lambda w: (-w.bottom - w.top, w.left)):
+        bottom, top = word.bottom, word.top
         for group in groups[-3:]:
             first = group[0]
-            overlap = min(first.top, word.top) - max(first.bottom, word.bottom)
-            if overlap > 0.5 * min(first.top - first.bottom, word.top - word.bottom):
+            overlap = (top if top < first.top else first.top) - (
+                bottom if bottom > first.bottom else first.bottom
+            )
+            if 2 * overlap > top - bottom or 2 * overlap > first.top - first.bottom:
                 group.append(word)
                 break
         else:
@@ -533,7 +537,9 @@ def _zone(lines: list[Line], start: int) -> tuple[int, list[float]] | None:
         free, best = narrowed, interior
         two_sided += len(_segments(lines[end], gutter)) >= 2
         end += 1
-    if not best or two_sided < 2:
+    if not best or two_sided < 2 or two_sided < 0.5 * (end - start):
+        return None
+    if two_sided == 2 and max(b - a for a, b in best) < 2.0 * first.size:
         return None
     while end > start and len(_segments(lines[end - 1], gutter)) < 2 and _outlying(lines, end - 1):
         end -= 1
@@ -595,6 +601,8 @@ def _split(lines: list[Line], gutters: list[float]) -> list[_Region]:
             x = (word.left + word.right) / 2
             columns[next(i for i, edge in enumerate(edges) if x < edge)].append(word)
     page = lines[0].page
+    if all(_MARKER.match(line.text) for line in _lines(columns[0], page)):
+        return [_Region(lines)]
     columns = [column for column in columns if column]
     if _is_running_text(columns):
         ordered = columns[::-1] if _mostly_right_to_left(columns) else columns
@@ -729,13 +737,13 @@ def _connect(blocks: list[Block], fresh: list[Block], measures: _Measures) -> No
         last.text = joined[:keep].rstrip()
 
 
-def _drop_contents(regions: list[list[_Region]]) -> None:
-    """Remove a table of contents, whose lines look like text with dot leaders."""
-    places = [
-        (region, index) for page in regions for region in page for index in range(len(region.lines))
-    ]
-    texts = [clean_block(region.lines[index].text) for region, index in places]
+def _drop_contents(lines: list[list[Line]]) -> None:
+    """Remove a table of contents with dot leaders."""
+    texts = [clean_block(line.text) for page in lines for line in page]
     dropped = contents_lines(texts)
-    for place in sorted(dropped, reverse=True):
-        region, index = places[place]
-        del region.lines[index]
+    if not dropped:
+        return
+    first = 0
+    for page, page_lines in enumerate(lines):
+        lines[page] = [line for i, line in enumerate(page_lines, first) if i not in dropped]
+        first += len(page_lines)

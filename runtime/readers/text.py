@@ -34,7 +34,7 @@ ITEM = re.compile(
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
 _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
-_COLUMNS = re.compile(r"\S(?:\t| {3,})\s*\S|\S {2,}\S.*\S {2,}\S|\|")
+_COLUMNS = re.compile(r"\S {3,}\S|\S {2}\S.*\S {2}\S|\|")
 _HEADING_LENGTH = 90
 _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
 _SLACK = 8  # characters by which hand-wrapped lines fall short
@@ -179,8 +179,8 @@ def _group_blocks(
         level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
         yield Block("heading", lines[0], level, page)
         lines = lines[2:]
-    lines = [line for line in lines if not _RULE.match(line) or len(lines) == 1]
-    if not lines or (len(lines) == 1 and _RULE.match(lines[0])):
+    lines = [line for line in lines if not _RULE.match(line)]
+    if not lines:
         return
     if len(lines) == 1 and (level := heading_level(lines[0])):
         yield Block("heading", lines[0], level, page)
@@ -210,9 +210,9 @@ def heading_level(line: str) -> int:
 
 def _aligned(lines: list[str]) -> bool:
     """Whether the lines are rows of a table set in spaces."""
-    return len(lines) >= 2 and sum(bool(_COLUMNS.search(line)) for line in lines) >= 0.7 * len(
-        lines
-    )
+    if len(lines) < 2 or not any("  " in line.strip() or "|" in line for line in lines):
+        return False
+    return sum(bool(_COLUMNS.search(line)) for line in lines) >= 0.7 * len(lines)
 
 
 def _prose(
