@@ -86,7 +86,7 @@ def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelPro
     source = onnx.load(str(fused))
     spared = [] if scheme.head else graph.head_nodes(source)
     if scheme.rows:
-        rows.scale_rows(source, largest=64 if scheme.reduced else 127, spared=spared)
+        rows.scale_rows(source, limit_pairs=scheme.reduced, spared=spared)
     with graph.quiet():
         quantize_dynamic(
             source,

@@ -163,7 +163,7 @@ def _attempts_table(attempts: Sequence[Attempt]) -> Any:
         figures = ("", "", "", "")
         if gate is not None:
             figures = (
-                f"{gate.delta_f1:+.2f}",
+                f"{gate.delta_f1:+.2f} ± {gate.delta_f1_error:.2f}",
                 f"{gate.delta_em:+.2f}",
                 f"{100 * gate.identical_spans:.1f} %",
                 f"{gate.worst_logit_error:.3f}",

@@ -25,14 +25,16 @@ SIGNED_ZERO, SIGNED_STEPS = 128, 127.0  # -r .. r
 # GELU never goes below -0.17: nearly all of the 256 steps are for what is above zero.
 GELU_ZERO, GELU_STEPS, GELU_LEAST = 36, 219.0, -0.1701
 GELUS = ("BiasGelu", "FastGelu", "Gelu")
+LARGEST, LARGEST_PAIRED = 127, 84  # 84 measured best: between cut pairs and lost steps
+PAIR_LIMIT = 128  # 255 x 128 < 32768
 TINIEST = 1e-6  # a row of zeros stays a row of zeros
 
 
-def scale_rows(model: onnx.ModelProto, *, largest: int, spared: list[str]) -> int:
+def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str]) -> int:
     """Replace the MatMuls with constant weights, in place.
 
     Args:
-        largest: the largest absolute weight in INT8: 127, or 64 on x86 without VNNI.
+        limit_pairs: keep 16-bit sums of neighbours exact, for x86 without VNNI.
         spared: names of nodes that are left as they are.
 
     Returns:
@@ -49,19 +51,36 @@ def scale_rows(model: onnx.ModelProto, *, largest: int, spared: list[str]) -> in
             continue
         producer = producers.get(node.input[0])
         after_gelu = producer is not None and producer.op_type in GELUS
-        writer.product(node, numpy_helper.to_array(weight), largest, after_gelu=after_gelu)
+        writer.product(node, numpy_helper.to_array(weight), limit_pairs, after_gelu)
         count += 1
     writer.finish()
     return count
 
 
 def quantise_columns(
-    weights: NDArray[np.float32], largest: int
+    weights: NDArray[np.float32], *, limit_pairs: bool
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """INT8 (k, n) within -largest..largest, and the scale of each column (n,)."""
+    """INT8 (k, n) and the scale of each column (n,).
+
+    With `limit_pairs` no two neighbours of a column add up to more than 128, the most that 16-bit
+    sums of products with unsigned activations hold. Few pairs come near; they alone are cut, so
+    that all others keep more bits than by halving every weight.
+    """
+    largest = LARGEST_PAIRED if limit_pairs else LARGEST
     peak = np.abs(weights).max(axis=0)
     scales = np.where(peak > 0, peak / largest, 1.0).astype(np.float32)
-    return np.rint(weights / scales).clip(-largest, largest).astype(np.int8), scales
+    values = np.rint(weights / scales).clip(-largest, largest).astype(np.int16)
+    if limit_pairs:
+        _cut_pairs(values)
+    return values.astype(np.int8), scales
+
+
+def _cut_pairs(values: NDArray[np.int16]) -> None:
+    """Shorten neighbours (2k, 2k + 1) of one sign to an absolute sum of PAIR_LIMIT, in place."""
+    even, odd = values[0 : len(values) // 2 * 2 : 2], values[1::2]
+    excess = np.where(even * odd > 0, np.abs(even) + np.abs(odd) - PAIR_LIMIT, 0).clip(0)
+    even -= np.sign(even) * (excess // 2)
+    odd -= np.sign(odd) * (excess - excess // 2)
 
 
 class _Writer:
@@ -73,10 +92,14 @@ class _Writer:
         self._constants: set[str] = set()
 
     def product(
-        self, node: onnx.NodeProto, weights: NDArray[np.float32], largest: int, *, after_gelu: bool
+        self,
+        node: onnx.NodeProto,
+        weights: NDArray[np.float32],
+        limit_pairs: bool,
+        after_gelu: bool,
     ) -> None:
         """The nodes that stand for one MatMul."""
-        values, scales = quantise_columns(weights, largest)
+        values, scales = quantise_columns(weights, limit_pairs=limit_pairs)
         zero, steps = (GELU_ZERO, GELU_STEPS) if after_gelu else (SIGNED_ZERO, SIGNED_STEPS)
         step = self._constant(f"row_step_{zero}", np.float32(1 / steps))
         zero_point = self._constant(f"row_zero_{zero}", np.uint8(zero))
