@@ -21,7 +21,6 @@ from runtime.errors import BundleIncompatible, BundleNotFound, RemoteUnavailable
 if TYPE_CHECKING:  # a question waits for these imports; only what is needed is loaded, in threads
     from runtime.decision import Calibration
     from runtime.documents import ParsedDocument
-    from runtime.encoding import PairEncoder
     from runtime.knowledge_base import KnowledgeBase
     from runtime.pipeline import AskOptions, Pipeline
     from runtime.sessions import Session
@@ -47,7 +46,6 @@ class _Model:
     """A bundle, opened."""
 
     bundle: Bundle
-    encoder: PairEncoder
     session: Session | None
     warnings: tuple[str, ...] = ()
 
@@ -161,7 +159,7 @@ def assemble(settings: Settings, *, create: bool = False, writable: bool = False
         drafter_work = threads.submit(_open_drafter, settings)
         verifier_work = threads.submit(_open_verifier, settings)
         knowledge_base_work = threads.submit(
-            open_knowledge_base, settings, create=create, writable=writable, with_tokenizer=True
+            open_knowledge_base, settings, create=create, writable=writable
         )
         try:
             knowledge_base = knowledge_base_work.result()
@@ -206,20 +204,20 @@ def _close_result(work: Future[Any]) -> None:
 def _open_drafter(settings: Settings) -> _Model:
     bundle = find_bundle(settings, "drafter")
     session = _open_local_session(settings, bundle)
-    return _Model(bundle, _encoder(bundle), session, session.placement.warnings)
+    return _Model(bundle, session, session.placement.warnings)
 
 
 def _open_verifier(settings: Settings) -> _Model:
     if settings.verifier_url is None:
         bundle = find_bundle(settings, "verifier")
         session = _open_local_session(settings, bundle)
-        return _Model(bundle, _encoder(bundle), session, session.placement.warnings)
+        return _Model(bundle, session, session.placement.warnings)
     bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
     try:
         remote = _open_remote_session(settings, settings.verifier_url)
     except RemoteUnavailable as error:
-        return _Model(bundle, _encoder(bundle), None, (f"answers are not verified: {error}",))
-    return _Model(bundle, _encoder(bundle), remote, remote.placement.warnings)
+        return _Model(bundle, None, (f"answers are not verified: {error}",))
+    return _Model(bundle, remote, remote.placement.warnings)
 
 
 def open_session_of(settings: Settings, role: Role) -> Session:
@@ -254,30 +252,29 @@ def _open_local_session(settings: Settings, bundle: Bundle) -> Session:
     return open_session(bundle, options)
 
 
-def _encoder(bundle: Bundle) -> PairEncoder:
-    from runtime.encoding import PairEncoder
-
-    return PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
-
-
 def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) -> Assembled:
     from runtime.drafting import Drafter
+    from runtime.encoding import PairEncoder
     from runtime.pipeline import Pipeline
     from runtime.verification import Verifier
+    from runtime.windows import WindowTokenizer
 
     assert drafter.session is not None
+    reads, judges = drafter.bundle.manifest, verifier.bundle.manifest
+    encoder = PairEncoder(drafter.bundle.tokenizer_path, reads.max_length)
+    knowledge_base.tokenizer = WindowTokenizer(
+        encoder.tokenizer, identity=drafter.bundle.tokenizer_sha256
+    )
+    same = drafter.bundle.tokenizer_sha256 == verifier.bundle.tokenizer_sha256
     judge = None
     if verifier.session is not None:
-        judge = Verifier(
-            verifier.session,
-            verifier.encoder,
-            verifier.bundle.manifest.null_index,
-            reuses_windows=drafter.bundle.tokenizer_sha256 == verifier.bundle.tokenizer_sha256,
-        )
+        shared = same and reads.max_length == judges.max_length
+        own = encoder if shared else PairEncoder(verifier.bundle.tokenizer_path, judges.max_length)
+        judge = Verifier(verifier.session, own, judges.null_index, reuses_windows=same)
     calibration, doubts = calibration_of(drafter.bundle, verifier.bundle)
     pipeline = Pipeline(
         knowledge_base,
-        Drafter(drafter.session, drafter.encoder, drafter.bundle.manifest.null_index),
+        Drafter(drafter.session, encoder, reads.null_index),
         judge,
         calibration=calibration,
     )

@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # file names that are not UTF-8 must not end a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    code = _run(arguments)
+    code = run_command(arguments)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -132,8 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """Run one command, telling its errors; the exit code."""
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command, telling its errors; returns the exit code."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
         code = cli.main(list(arguments), prog_name="specrag", standalone_mode=False)
@@ -154,7 +154,7 @@ def _run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click itself only exits where a pipe has broken
         return _after_broken_pipe()
     except Exception as error:
         return _internal_fault(error, as_json, debug)

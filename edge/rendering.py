@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edge.screen import Column, Screen, Style, one_line
+from edge.screen import Column, Screen, Style, one_line, path_end
 from runtime.trace import Trace, as_json
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ def _events(events: Sequence[Event]) -> tuple[Retrieved | None, ReadWindows | No
 def reference(citation: Citation) -> str:
     """A citation as `specrag show` takes it."""
     return f"{citation.source}#{citation.span.start}-{citation.span.end}"
+
+
+def file_cell(source: str) -> str:
+    """A source for a table: as seen from here, its end if it is long."""
+    return path_end(short_path(source))
 
 
 def short_path(source: str) -> str:

@@ -26,7 +26,7 @@ Part = str | tuple[str, Style]
 WIDEST = 110  # columns; longer lines are hard to read
 PIPE_WIDTH = 100
 LONGEST_CELL = 48  # columns of a table cell in plain text, where its column is not wide
-NARROWEST_CELL = 30  # columns of a wide column in plain text, however many others there are
+NARROWEST_CELL = 24  # columns of a wide column in plain text, however many others there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,14 @@ def one_line(text: str, longest: int = 10_000) -> str:
             break
         kept.append(character)
     return "".join(kept).rstrip() + "…"
+
+
+def path_end(path: str, longest: int = LONGEST_CELL) -> str:
+    """The end of a path in at most `longest` columns: that is where files differ."""
+    flat = printable(path)
+    while columns(flat) > longest:
+        flat = "…" + flat[max(2, len(flat) - longest + 1) :]
+    return flat
 
 
 def columns(text: str) -> int:

@@ -158,13 +158,13 @@ def document_json(document: Document) -> dict[str, Any]:
 def show_outcomes(run: Run, outcomes: Sequence[Outcome]) -> None:
     """A summary for people: what failed or was skipped first told, and why."""
     from edge.ingestion import STATUSES
-    from edge.rendering import short_path
+    from edge.rendering import file_cell
 
     told = [outcome for outcome in outcomes if outcome.status != "unchanged"]
     order = {status: place for place, status in enumerate(STATUSES)}
     told.sort(key=lambda outcome: order[outcome.status])
     rows = [
-        (outcome.status, short_path(outcome.source), _note(outcome))
+        (outcome.status, file_cell(outcome.source), _note(outcome))
         for outcome in told[-_SHOWN_ROWS:]
     ]
     if rows:
@@ -210,7 +210,7 @@ def list_documents(run: Run, flagged: bool) -> None:
     if not documents:
         run.screen.line(("no documents", "dim"), f" in {path}")
         return
-    from edge.rendering import short_path
+    from edge.rendering import file_cell
 
     columns = (
         Column("id", right=True), Column("file"), Column("title"),
@@ -221,7 +221,7 @@ def list_documents(run: Run, flagged: bool) -> None:
         columns,
         [
             (
-                str(one.id), short_path(one.source), one.title, f"{one.characters:,}",
+                str(one.id), file_cell(one.source), one.title, f"{one.characters:,}",
                 f"{one.windows:,}", ", ".join(sorted({flag.kind for flag in one.flags})),
             )
             for one in documents

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from edge.command import Run, command
 from edge.screen import Column
 from runtime.errors import BundleError
+
+if TYPE_CHECKING:
+    from runtime.knowledge_base import Failure
 
 
 @command("status", scopes=("store", "models"), examples=("specrag status", "specrag status --json"))
@@ -15,6 +19,7 @@ def status(run: Run) -> None:
     """Show what is complete and what is not: documents, failures, flags, stale windows."""
     from edge.assembly import open_knowledge_base, window_tokenizer
     from edge.commands.documents import document_json
+    from edge.rendering import file_cell
 
     with open_knowledge_base(run.settings) as kb:
         try:
@@ -65,15 +70,23 @@ def status(run: Run) -> None:
         run.screen.table(
             "Failed",
             (Column("file"), Column("why", wide=True)),
-            [(one.source, f"{one.what}. {one.fix}") for one in failures],
+            [(file_cell(one.source), _why(one)) for one in failures],
         )
     if flagged:
         run.screen.line()
         run.screen.table(
             "Flagged",
             (Column("file"), Column("kind"), Column("what", wide=True)),
-            [(one.source, flag.kind, flag.detail) for one in flagged for flag in one.flags],
+            [
+                (file_cell(one.source), flag.kind, flag.detail)
+                for one in flagged
+                for flag in one.flags
+            ],
         )
+
+
+def _why(failure: Failure) -> str:
+    return f"{failure.what}. {failure.fix}" if failure.fix else failure.what
 
 
 def _is_gone(source: str) -> bool:

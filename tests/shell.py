@@ -1,0 +1,136 @@
+"""The command line as a user has it: in this process for speed, or as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from edge.cli import run_command
+from tests.tiny_models import make_bundle
+
+ROOT = Path(__file__).resolve().parent.parent
+
+VALVE = (
+    "The relief valve opens at 6.5 bar and must be tested every 12 months by the shift engineer."
+)
+MOTOR = (
+    "Fault code E-17 means that the motor is too hot. Switch the pump off and wait for 20 minutes."
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Standard output, which must be exactly one JSON object."""
+        loaded = json.loads(self.out)
+        assert isinstance(loaded, dict)
+        return loaded
+
+
+@dataclass
+class Shell:
+    """A home with tiny models, where commands are run."""
+
+    home: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kb(self) -> Path:
+        return self.home / "kb"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "SPECRAG_KB": str(self.kb),
+            "SPECRAG_DRAFTER": str(self.home.parent / "drafter"),
+            "SPECRAG_VERIFIER": str(self.home.parent / "verifier"),
+            "SPECRAG_THREADS": "1",
+            **self.variables,
+            **more,
+        }
+
+    def __call__(self, *arguments: object, stdin: str = "", **variables: str) -> Result:
+        """Run a command in this process."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            patch.dict(os.environ, self.environment(**variables), clear=True),
+            patch.object(sys, "stdin", io.StringIO(stdin)),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = run_command([str(argument) for argument in arguments])
+        return Result(code, out.getvalue(), err.getvalue())
+
+    def start(
+        self, *arguments: str | bytes, python: tuple[str, ...] = (), **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a command as a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, *python, "-m", "edge.cli", *arguments],
+            cwd=ROOT,
+            env=self.environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, *arguments: str | bytes, **variables: str) -> Result:
+        """Run a command as a process of its own."""
+        process = self.start(*arguments, **variables)
+        out, err = process.communicate(timeout=120)
+        return Result(process.returncode, out.decode(), err.decode())
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        """A file in the home."""
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+
+def make_models(folder: Path) -> None:
+    """A drafter and a verifier of a few kilobytes."""
+    make_bundle(folder / "drafter", role="drafter")
+    make_bundle(folder / "verifier", role="verifier")
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Take away the right to write, for the block."""
+    mode = folder.stat().st_mode
+    folder.chmod(0o500)
+    try:
+        yield
+    finally:
+        folder.chmod(mode)
+
+
+def has_shape(value: Mapping[str, Any], shape: Mapping[str, Any]) -> None:
+    """Assert that `value` has exactly the fields of `shape`, each of its type or types."""
+    assert set(value) == set(shape), set(value) ^ set(shape)
+    for name, expected in shape.items():
+        if isinstance(expected, dict):
+            has_shape(value[name], expected)
+        elif isinstance(expected, list):
+            assert isinstance(value[name], list), name
+            for item in value[name]:
+                has_shape(item, expected[0])
+        else:
+            assert isinstance(value[name], expected), (name, value[name])

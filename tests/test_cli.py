@@ -1,0 +1,244 @@
+"""The command line's contract: errors of one shape, exit codes, help that teaches, lazy imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from edge.cli import LOCATIONS, cli
+from edge.commands.heavy import Deferred
+from tests.shell import ROOT, VALVE, Shell, make_models
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    make_models(folder)
+    return folder
+
+
+@pytest.fixture
+def shell(models: Path, request: pytest.FixtureRequest) -> Shell:
+    home = models / request.node.name.replace("/", "_")
+    home.mkdir()
+    return Shell(home)
+
+
+def commands() -> list[tuple[str, click.Command]]:
+    """All commands of our own by their path; groups too."""
+    found: list[tuple[str, click.Command]] = []
+
+    def walk(path: str, command: click.Command) -> None:
+        if isinstance(command, Deferred):
+            return  # of export/, which tests its own
+        found.append((path, command))
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                child = command.get_command(click.Context(command), name)
+                assert child is not None
+                walk(f"{path} {name}", child)
+
+    walk("specrag", cli)
+    return found
+
+
+@pytest.mark.parametrize(("path", "command"), commands(), ids=str)
+def test_help_of_every_command_teaches(shell: Shell, path: str, command: click.Command) -> None:
+    result = shell(*path.split()[1:], "--help")
+    assert result.code == 0
+    assert "Examples:" in result.out
+    examples = result.out.split("Examples:")[1]
+    assert path in examples or path == "specrag"
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.help, f"{path} {param.opts[0]} has no help"
+
+
+def test_root_help_lists_every_command(shell: Shell) -> None:
+    out = shell("--help").out
+    for name in LOCATIONS:
+        assert f"\n  {name} " in out
+
+
+def test_every_command_takes_json(shell: Shell) -> None:
+    for path, command in commands():
+        if not isinstance(command, click.Group):
+            assert "--json" in {o for p in command.params for o in p.opts}, path
+
+
+def test_version(shell: Shell) -> None:
+    result = shell("--version")
+    assert result.code == 0
+    assert result.out.startswith("specrag ")
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: Shell, name: str) -> None:
+    script = shell("completion", name).out
+    assert "_SPECRAG_COMPLETE" in script
+    assert "specrag" in script
+    assert shell("completion", name, "--json").json["script"].strip() == script.strip()
+
+
+def test_completion_completes_commands_and_choices(shell: Shell) -> None:
+    """The scripts only call back: what the program answers is what is offered."""
+    offered = _complete(shell, "specrag ask --strategy ", 3)
+    assert "round-robin" in offered
+    assert "add" in _complete(shell, "specrag a", 1)
+
+
+def _complete(shell: Shell, words: str, position: int) -> str:
+    program = "from edge.cli import cli; cli(prog_name='specrag')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=shell.environment(
+            _SPECRAG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(position)
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_unknown_command_and_option_are_usage_errors(shell: Shell) -> None:
+    for arguments in (["explode"], ["list", "--explode"], ["add"], ["ask", "--route", "sideways"]):
+        result = shell(*arguments)
+        assert result.code == 2, arguments
+        assert result.err.startswith("error: ")
+        assert "--help" in result.err
+        as_json = shell(*arguments, "--json")
+        assert as_json.code == 2
+        assert as_json.json["error"]["kind"] == "UsageError"
+
+
+def test_errors_have_one_shape(shell: Shell) -> None:
+    result = shell("list")
+    assert result.code == 1
+    assert result.out == ""
+    assert result.err.splitlines()[0] == "error: There is no knowledge base here"
+    assert f"where: {shell.kb}" in result.err
+    assert "  fix: Make one by adding documents" in result.err
+
+
+def test_errors_as_json_go_to_standard_output(shell: Shell) -> None:
+    result = shell("list", "--json")
+    assert result.code == 1
+    assert result.err == ""
+    assert set(result.json) == {"schema_version", "error"}
+    assert set(result.json["error"]) == {"what", "where", "fix", "kind"}
+    assert result.json["error"]["kind"] == "KnowledgeBaseNotFound"
+
+
+def test_common_options_may_stand_before_the_command(shell: Shell) -> None:
+    elsewhere = shell.home / "elsewhere"
+    before = shell("--json", "--kb", elsewhere, "list")
+    after = shell("list", "--json", "--kb", elsewhere)
+    assert before == after
+    assert before.json["error"]["where"] == str(elsewhere)
+
+
+def test_a_fault_of_our_own_is_short_and_asks_for_a_report(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("edge.assembly.open_knowledge_base", broken)
+    result = shell("list")
+    assert result.code == 70
+    assert "specrag itself failed: ZeroDivisionError: a bug" in result.err
+    assert "CONTRIBUTING.md" in result.err
+    assert "Traceback" not in result.err
+    assert "Traceback" in shell("list", "--debug").err
+    assert shell("list", "--json").json["error"]["kind"] == "InternalFault"
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(shell: Shell) -> None:
+    folder = shell.write("documents/valve.txt", VALVE).parent
+    process = shell.start("watch", str(folder), "--json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["summary"]["added"] == 1
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+    """`specrag list | head -0`: writing to the closed pipe must neither trace nor complain."""
+    process = shell.start("list", "--help")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=30) == 141
+    assert err == b""
+
+
+FORBIDDEN = (
+    "torch", "transformers", "onnx", "optimum", "httpx", "uvicorn", "starlette", "rich",
+    "pypdfium2", "docx", "pptx", "openpyxl", "lxml", "asyncio", "email", "export", "benchmarks",
+)  # fmt: skip
+
+
+def test_ask_imports_only_what_answering_needs(shell: Shell) -> None:
+    """A cold question's time and memory are its imports; one stray import costs up to seconds."""
+    shell("add", shell.write("valve.txt", VALVE))
+    program = (
+        "import sys\n"
+        "from edge.cli import run_command\n"
+        "assert run_command(['ask', 'When is the relief valve tested?', '--json']) == 0\n"
+        f"found = [name for name in {FORBIDDEN!r} if name in sys.modules]\n"
+        "print(found, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.strip() == "[]"
+    assert json.loads(done.stdout)["schema_version"] == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_output_to_an_ascii_terminal_does_not_fail(shell: Shell) -> None:
+    shell("add", shell.write("cafe.txt", "The café beside the reservoir closes at five."))
+    for arguments in (["list"], ["ask", "When does the café close?"]):
+        result = shell.run(*arguments, PYTHONIOENCODING="ascii", LC_ALL="C")
+        assert result.code == 0
+        assert result.err == ""
+    listed = shell.run("list", "--json", PYTHONIOENCODING="ascii")
+    assert listed.json["documents"][0]["source"].endswith("cafe.txt")
+
+
+def test_nothing_is_left_running(shell: Shell) -> None:
+    """The child processes that parse files must end with the command."""
+    shell.run("add", str(shell.write("valve.txt", VALVE)))
+    mine = [
+        line
+        for pid in filter(str.isdigit, os.listdir("/proc"))
+        if str(shell.home) in (line := _environment(pid))
+    ]
+    assert mine == []
+
+
+def _environment(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""

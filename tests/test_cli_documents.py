@@ -1,0 +1,323 @@
+"""Documents on the command line: files of all kinds of badness, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.shell import MOTOR, VALVE, Shell, has_shape, make_models, read_only
+from tests.tiny_models import make_bundle
+
+DOCUMENT = {
+    "id": int, "source": str, "title": str, "media_type": str, "content_sha256": str, "size": int,
+    "characters": int, "windows": int, "added_at": str, "flags": list,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    make_models(folder)
+    return folder
+
+
+@pytest.fixture
+def shell(models: Path, request: pytest.FixtureRequest) -> Shell:
+    home = models / "".join(c if c.isalnum() else "_" for c in request.node.name)
+    home.mkdir()
+    return Shell(home)
+
+
+def sources(shell: Shell) -> list[str]:
+    return [Path(one["source"]).name for one in shell("list", "--json").json["documents"]]
+
+
+def test_add_list_remove(shell: Shell) -> None:
+    shell.write("manuals/valve.txt", VALVE)
+    shell.write("manuals/deep/motor.md", f"# Motor\n\n{MOTOR}")
+    added = shell("add", shell.home / "manuals", "--json")
+    assert added.code == 0
+    assert added.json["summary"] == {
+        "added": 2, "updated": 0, "unchanged": 0, "skipped": 0, "failed": 0,
+    }  # fmt: skip
+    assert sources(shell) == ["valve.txt", "motor.md"]
+    listed = shell("list")
+    assert "motor.md" in listed.out
+    assert "Motor" in listed.out
+    removed = shell("remove", "motor.md", "--json")
+    assert removed.json["removed"] == [
+        {"source": str(shell.home / "manuals/deep/motor.md"), "documents": 1}
+    ]
+    assert sources(shell) == ["valve.txt"]
+
+
+def test_json_shapes(shell: Shell) -> None:
+    added = shell("add", shell.write("valve.txt", VALVE), shell.home / "missing.txt", "--json")
+    error = {"what": str, "where": str, "fix": (str, type(None)), "kind": str}
+    assert added.json["files"][0]["status"] == "failed"
+    good = {"source": str, "named": bool, "status": str, "documents": [DOCUMENT],
+            "error": type(None), "failures": list}  # fmt: skip
+    has_shape(added.json["files"][1], good)
+    has_shape(added.json["files"][0]["error"], error)
+    has_shape(
+        shell("list", "--json").json,
+        {"schema_version": int, "command": str, "kb": str, "documents": [DOCUMENT]},
+    )
+
+
+def test_adding_again_is_incremental(shell: Shell) -> None:
+    valve = shell.write("manuals/valve.txt", VALVE)
+    shell.write("manuals/motor.txt", MOTOR)
+    shell("add", valve.parent)
+    valve.write_text(VALVE.replace("12 months", "6 months"))
+    again = shell("add", valve.parent, "--json").json["summary"]
+    assert (again["updated"], again["unchanged"], again["added"]) == (1, 1, 0)
+    assert len(sources(shell)) == 2
+    answer = shell("ask", "When is the relief valve tested?", "--route", "drafter", "--json").json
+    assert "12 months" not in str(answer)
+    everything = shell("add", valve.parent, "--again", "--json").json["summary"]
+    assert everything["updated"] == 2
+
+
+def test_patterns(shell: Shell) -> None:
+    shell.write("reports/a.txt", VALVE)
+    shell.write("reports/b.md", MOTOR)
+    result = shell("add", f"{shell.home}/reports/*.md", "--json")
+    assert result.json["summary"]["added"] == 1
+    nothing = shell("add", f"{shell.home}/reports/*.pdf")
+    assert nothing.code == 1
+    assert "No file matches" in nothing.out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("empty.txt", b"", "EmptyDocument"),
+        ("blank.txt", b" \n\t ", "EmptyDocument"),
+        ("program.txt", b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 20, None),
+        ("truncated.pdf", b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog", "DamagedDocument"),
+        ("truncated.docx", b"PK\x03\x04\x14\x00\x06\x00", "DamagedDocument"),
+    ],
+)
+def test_a_bad_file_fails_and_loses_nothing(
+    shell: Shell, name: str, content: bytes, kind: str | None
+) -> None:
+    result = shell("add", shell.write("valve.txt", VALVE), shell.write(name, content), "--json")
+    assert result.code == 1
+    assert result.json["summary"]["added"] == 1
+    assert result.json["summary"]["failed"] == 1
+    (failed,) = [one for one in result.json["files"] if one["status"] == "failed"]
+    assert kind is None or failed["error"]["kind"] == kind
+    assert failed["error"]["what"]
+    assert sources(shell) == ["valve.txt"]
+    assert [one["source"] for one in shell("status", "--json").json["failures"]] == [
+        str(shell.home / name)
+    ]
+
+
+def test_a_bad_file_in_a_folder_is_told_but_does_not_fail_the_rest(shell: Shell) -> None:
+    shell.write("folder/valve.txt", VALVE)
+    shell.write("folder/empty.txt", b"")
+    shell.write("folder/picture.xyz", b"\x00\x01\x02" * 100)
+    result = shell("add", shell.home / "folder")
+    assert result.code == 0
+    assert "1 added, 1 skipped, 1 failed" in result.out
+    assert "picture.xyz" in result.out
+
+
+def test_a_huge_file_is_refused_without_being_read(shell: Shell) -> None:
+    path = shell.home / "huge.txt"
+    with path.open("wb") as stream:
+        stream.truncate(200_000_000)
+    started = time.monotonic()
+    result = shell("add", path, "--json")
+    assert result.code == 1
+    assert result.json["files"][0]["error"]["kind"] == "DocumentTooLarge"
+    assert time.monotonic() - started < 5
+
+
+def test_folders_without_anything_to_read(shell: Shell) -> None:
+    empty = shell.home / "empty"
+    empty.mkdir()
+    assert shell("add", empty).code == 1
+    shell.write("odd/file.xyz", b"\x00\x01")
+    result = shell("add", shell.home / "odd")
+    assert result.code == 1
+    assert "no readable files" in result.out
+
+
+def test_symbolic_links_may_go_round_in_circles(shell: Shell) -> None:
+    folder = shell.write("loop/valve.txt", VALVE).parent
+    (folder / "again").symlink_to(folder)
+    (folder / "self").symlink_to(folder / "self")
+    result = shell("add", folder, "--json")
+    assert result.json["summary"]["added"] == 1
+
+
+def test_a_pipe_in_a_folder_does_not_hang(shell: Shell) -> None:
+    folder = shell.write("folder/valve.txt", VALVE).parent
+    os.mkfifo(folder / "pipe.txt")
+    assert shell("add", folder, "--json").json["summary"]["added"] == 1
+
+
+def test_names_that_are_not_utf8(shell: Shell) -> None:
+    """The name's broken bytes must come through argv, the reader's child, SQLite and JSON."""
+    raw = os.fsencode(shell.home) + b"/ventil-\xfc.txt"
+    with open(raw, "wb") as stream:
+        stream.write(VALVE.encode())
+    assert shell.run("add", raw).code == 0
+    listed = shell.run("list", "--json")
+    (document,) = listed.json["documents"]
+    assert document["source"].endswith("ventil-\\xfc.txt")
+    assert "unchanged" in shell.run("add", raw).out
+    answer = shell.run("ask", "--route", "drafter", "When is the relief valve tested?")
+    assert answer.code == 0
+    assert shell.run("remove", document["source"]).code == 0
+
+
+def test_names_with_terminal_escapes_are_shown_not_obeyed(shell: Shell) -> None:
+    shell("add", shell.write("evil\x1b[31m.txt", VALVE))
+    out = shell("list").out
+    assert "\x1b" not in out
+    assert "\\x1b" in out
+
+
+def test_the_knowledge_base_does_not_add_itself(shell: Shell) -> None:
+    shell.write("valve.txt", VALVE)
+    shell("add", shell.home)
+    result = shell("add", shell.home, "--json")
+    assert [Path(one["source"]).name for one in result.json["files"]] == ["valve.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_knowledge_base_can_be_asked_but_not_changed(shell: Shell) -> None:
+    valve = shell.write("valve.txt", VALVE)
+    shell("add", valve)
+    with read_only(shell.kb):
+        assert shell("list").code == 0
+        refused = shell("add", shell.write("motor.txt", MOTOR), "--json")
+        assert refused.code == 1
+        assert refused.json["error"]["kind"] == "KnowledgeBaseNotWritable"
+    assert sources(shell) == ["valve.txt"]
+
+
+def test_a_knowledge_base_that_cannot_be_made(shell: Shell) -> None:
+    blocked = shell.write("file", "not a folder")
+    valve = shell.write("valve.txt", VALVE)
+    refused = shell("add", valve, "--kb", blocked / "kb", "--json")
+    assert refused.code == 1
+    assert refused.json["error"]["kind"] == "KnowledgeBaseNotWritable"
+
+
+def test_two_processes_adding_at_once_both_succeed(shell: Shell) -> None:
+    first = shell.start("add", str(shell.write("valve.txt", VALVE)))
+    second = shell.start("add", str(shell.write("motor.txt", MOTOR)))
+    for process in (first, second):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert b"1 added" in out
+    assert sorted(sources(shell)) == ["motor.txt", "valve.txt"]
+
+
+def test_remove_names_what_it_cannot_find(shell: Shell) -> None:
+    shell("add", shell.write("a/valve.txt", VALVE), shell.write("b/valve.txt", MOTOR))
+    unknown = shell("remove", "nothing.txt")
+    assert unknown.code == 2
+    assert "No document has this source" in unknown.err
+    ambiguous = shell("remove", "valve.txt")
+    assert ambiguous.code == 2
+    assert "2 documents end in this name" in ambiguous.err
+    assert shell("remove", "a/valve.txt").code == 0
+
+
+def test_watch_keeps_in_step(shell: Shell) -> None:
+    valve = shell.write("folder/valve.txt", VALVE)
+    other = shell.write("other.txt", "Bearings are greased every 500 hours.")
+    shell("add", other)
+    folder = valve.parent
+    assert shell("watch", folder, "--once", "--json").json["summary"]["added"] == 1
+    shell.write("folder/motor.txt", MOTOR)
+    valve.unlink()
+    other.unlink()
+    step = shell("watch", folder, "--once", "--json").json
+    assert step["summary"]["added"] == 1
+    assert [Path(source).name for source in step["removed"]] == ["valve.txt"]
+    assert sorted(sources(shell)) == ["motor.txt", "other.txt"], (
+        "only the watched folder is followed"
+    )
+
+
+def test_watch_of_no_folder(shell: Shell) -> None:
+    assert shell("watch", shell.write("valve.txt", VALVE), "--once").code == 2
+
+
+def test_status_tells_what_is_complete(shell: Shell) -> None:
+    valve = shell.write("valve.txt", VALVE)
+    shell("add", valve, shell.write("empty.txt", b""))
+    status = shell("status", "--json").json
+    assert status["statistics"]["documents"] == 1
+    assert status["statistics"]["stale"] == 0
+    assert [Path(one["source"]).name for one in status["failures"]] == ["empty.txt"]
+    assert status["missing_files"] == []
+    valve.unlink()
+    assert shell("status", "--json").json["missing_files"] == [str(valve)]
+    assert "empty.txt" in shell("status").out
+
+
+def test_another_drafter_makes_windows_stale_until_they_are_cut_anew(shell: Shell) -> None:
+    shell("add", shell.write("valve.txt", VALVE))
+    make_bundle(shell.home / "other", role="drafter", family="bpe")
+    shell.variables["SPECRAG_DRAFTER"] = str(shell.home / "other")
+    refused = shell("ask", "When is the relief valve tested?", "--json")
+    assert refused.code == 1
+    assert refused.json["error"]["kind"] == "StaleWindows"
+    assert "specrag rewindow" in refused.json["error"]["fix"]
+    assert shell("status", "--json").json["statistics"]["stale"] == 1
+    assert shell("rewindow", "--json").json["documents"] == 1
+    assert shell("ask", "When is the relief valve tested?").code == 0
+
+
+def test_compact_leaves_no_trace_of_removed_text(shell: Shell) -> None:
+    secret = "The combination of the safe is 4711-Kumquat."
+    shell("add", shell.write("secret.txt", secret), shell.write("valve.txt", VALVE))
+    shell("remove", "secret.txt")
+    result = shell("compact", "--json")
+    assert result.code == 0
+    assert set(result.json) == {"schema_version", "command", "bytes_before", "bytes_after"}
+    for file in shell.kb.rglob("*"):
+        if file.is_file():
+            assert b"umquat" not in file.read_bytes().lower(), file
+
+
+def test_verify(shell: Shell) -> None:
+    shell("add", shell.write("valve.txt", VALVE))
+    whole = shell("verify", "--json")
+    assert whole.code == 0
+    assert whole.json["ok"] is True
+    assert "intact: 1 documents" in shell("verify").out
+
+
+def test_show_prints_the_passage_with_the_quote_marked(shell: Shell) -> None:
+    shell("add", shell.write("valve.txt", VALVE))
+    start = VALVE.index("12 months")
+    shown = shell("show", f"valve.txt#{start}-{start + 9}")
+    assert "every >>12 months<< by the shift" in shown.out
+    as_json = shell("show", f"{shell.home}/valve.txt#{start}-{start + 9}", "--json").json
+    assert as_json["citation"]["quote"] == "12 months"
+    assert as_json["before"] + "12 months" + as_json["after"] == VALVE
+
+
+@pytest.mark.parametrize("citation", ["valve.txt", "valve.txt#5", "valve.txt#9-x", "nothing#1-2"])
+def test_show_refuses_what_is_no_citation(shell: Shell, citation: str) -> None:
+    shell("add", shell.write("valve.txt", VALVE))
+    assert shell("show", citation).code == 2
+
+
+def test_show_refuses_a_place_outside_the_text(shell: Shell) -> None:
+    shell("add", shell.write("valve.txt", VALVE))
+    refused = shell("show", "valve.txt#5-100000")
+    assert refused.code == 1
+    assert "is not a place" in refused.err
