@@ -116,9 +116,16 @@ def index_problems(
         yield f"index: it lacks {len(missing)} passages, the first is {min(missing)}"
     if foreign:
         yield f"index: it holds {len(foreign)} passages that are not stored"
-    for file in sorted(folder.iterdir()):
-        if file.suffix not in (".json", ".lock") and not _has_its_checksum(file):
+    for file in _segment_files(folder):
+        if not _has_its_checksum(file):
             yield f"index: {file.name} differs from its checksum"
+
+
+def _segment_files(folder: Path) -> list[Path]:
+    """The files of the segments in use; others are left over from a crash, until they are swept."""
+    segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
+    names = {segment["segment_id"].replace("-", "") for segment in segments}
+    return sorted(file for file in folder.iterdir() if file.name.split(".")[0] in names)
 
 
 def _has_its_checksum(file: Path) -> bool:
