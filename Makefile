@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
+LOCK   := .venv-lock/bin/pip-compile -q --strip-extras --no-header --no-annotate \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 .DEFAULT_GOAL := help
 
 help: ## List the verbs
@@ -35,7 +37,15 @@ lint: $(VENV)/.dev ## Style, format and types
 bench: $(VENV)/.dev ## Measure both routes, interleaved on the same questions
 	$(BIN)/python -m benchmarks.latency
 
+lock: ## Pin all dependencies anew, from pyproject.toml
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install -q --disable-pip-version-check pip-tools
+	$(LOCK) --extra cpu --extra dev --extra export --extra ocr \
+	  -c requirements/pins.txt -o requirements/dev.txt pyproject.toml
+	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements/dev.txt
+	$(LOCK) --extra cpu -c requirements/dev.txt -o requirements/runtime.txt pyproject.toml
+
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test lint bench lock clean

@@ -12,6 +12,7 @@ question without gold answers is right exactly if the route abstains.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import string
@@ -296,6 +297,12 @@ def corpus(path: Path, dataset: Dataset, distractors: Sequence[Path]) -> list[Pa
         )
         for number, context in enumerate(sources)
     ]
+
+
+def as_added(document: ParsedDocument) -> tuple[ParsedDocument, str, int]:
+    """(document, sha256 of its text, bytes), as a knowledge base's `add_many` takes them."""
+    content = document.text.encode("utf-8")
+    return document, hashlib.sha256(content).hexdigest(), len(content)
 
 
 def documents_with_progress(
