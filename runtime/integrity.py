@@ -123,9 +123,12 @@ def index_problems(
 
 def _segment_files(folder: Path) -> list[Path]:
     """The files of the segments in use; others are left over from a crash, until they are swept."""
-    segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
-    names = {segment["segment_id"].replace("-", "") for segment in segments}
-    return sorted(file for file in folder.iterdir() if file.name.split(".")[0] in names)
+    try:
+        segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
+        names = {segment["segment_id"].replace("-", "") for segment in segments}
+        return sorted(file for file in folder.iterdir() if file.name.split(".")[0] in names)
+    except FileNotFoundError:  # a compaction in another process has just replaced them all
+        return []
 
 
 def _has_its_checksum(file: Path) -> bool:
