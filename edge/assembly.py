@@ -214,7 +214,7 @@ def _open_verifier(settings: Settings) -> _Model:
         return _Model(bundle, session, session.placement.warnings)
     bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
     try:
-        remote = _open_remote_session(settings, settings.verifier_url)
+        remote = _open_remote_session(settings, settings.verifier_url, bundle)
     except RemoteUnavailable as error:
         return _Model(bundle, None, (f"answers are not verified: {error}",))
     return _Model(bundle, remote, remote.placement.warnings)
@@ -227,14 +227,21 @@ def open_session_of(settings: Settings, role: Role) -> Session:
         BundleError, SessionError
     """
     if role == "verifier" and settings.verifier_url is not None:
-        return _open_remote_session(settings, settings.verifier_url)
+        bundle = _tokenizer_bundle(bundle_path(settings, "verifier"), "verifier")
+        return _open_remote_session(settings, settings.verifier_url, bundle)
     return _open_local_session(settings, find_bundle(settings, role))
 
 
-def _open_remote_session(settings: Settings, url: str) -> Session:
+def _open_remote_session(settings: Settings, url: str, bundle: Bundle) -> Session:
     from runtime.remote import open_remote_session
 
-    return open_remote_session(url, token=settings.token, timeout=settings.timeout)
+    return open_remote_session(
+        url,
+        token=settings.token,
+        timeout=settings.timeout,
+        bundle=bundle,
+        plain_token=settings.plain_token,
+    )
 
 
 def _open_local_session(settings: Settings, bundle: Bundle) -> Session:

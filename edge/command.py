@@ -140,10 +140,10 @@ class _Command(click.Command):
         self._several = several
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _repeated(args, self._several) if self._several else args)
+        return super().parse_args(ctx, repeated(args, self._several) if self._several else args)
 
 
-def _repeated(args: list[str], option: str) -> list[str]:
+def repeated(args: list[str], option: str) -> list[str]:
     """`--x a b` as `--x a --x b`."""
     spread: list[str] = []
     collecting, values = False, 0

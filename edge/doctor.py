@@ -79,9 +79,10 @@ class Check:
     examples=("specrag doctor", "specrag doctor --provider cuda --json"),
 )
 def doctor(run: Run) -> int:
-    """Prove that this machine can answer questions, or say what is missing.
+    """Prove that this machine can answer questions.
 
-    Fails when something essential does: Python, ONNX Runtime, the models, or a real question.
+    Says what is missing, and fails when it is essential: ONNX Runtime, the models, or the answer to
+    a real question about a built-in text.
     """
     checks: list[Check] = []
     for check in examine(run.settings):

@@ -38,6 +38,10 @@ class Column:
     wide: bool = False
 
 
+_HARMFUL = ("Cc", "Cs", "Co", "Cn")  # control, broken bytes, private use, unassigned
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # turn text around
+
+
 class Screen(Protocol):
     """Where a command's results go."""
 
@@ -75,7 +79,7 @@ def printable(text: str) -> str:
 
 
 def _is_harmless(character: str) -> bool:
-    return unicodedata.category(character) not in ("Cc", "Cs", "Co", "Cn")
+    return unicodedata.category(character) not in _HARMFUL and character not in _DIRECTIONS
 
 
 def _escape(character: str) -> str:

@@ -165,6 +165,9 @@ class Settings:
     token: str | None = _setting(
         None, TEXT, "models", "Secret that the remote verifier asks for.", shown="no token"
     )
+    plain_token: bool = _setting(
+        False, FLAG, "models", "Send the token over unencrypted HTTP to another machine, too."
+    )
     timeout: float = _setting(
         10.0, SECONDS, "models", "The longest the remote verifier may take to answer."
     )

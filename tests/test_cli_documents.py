@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.shell import MOTOR, VALVE, Shell, has_shape, make_models, read_only
+from tests.shell import MOTOR, ROOT, VALVE, Shell, has_shape, make_models, read_only
 from tests.tiny_models import make_bundle
 
 DOCUMENT = {
@@ -220,6 +223,51 @@ def test_two_processes_adding_at_once_both_succeed(shell: Shell) -> None:
         assert process.returncode == 0, err
         assert b"1 added" in out
     assert sorted(sources(shell)) == ["motor.txt", "valve.txt"]
+
+
+def test_a_full_disk_is_told_and_loses_nothing(shell: Shell) -> None:
+    """A limit on file sizes stands in for the disk: writes fail in the middle, as there."""
+    shell("add", shell.write("valve.txt", VALVE))
+    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(20_000))
+    limit = 'ulimit -f 512; trap "" XFSZ; exec "$@"'
+    command = [
+        sys.executable,
+        "-m",
+        "edge.cli",
+        "add",
+        str(shell.write("long.txt", text)),
+        "--json",
+    ]
+    done = subprocess.run(
+        ["bash", "-c", limit, "bash", *command],
+        cwd=ROOT,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["error"]["kind"] == "KnowledgeBaseNotWritable"
+    assert sources(shell) == ["valve.txt"]
+    assert shell("verify").code == 0
+
+
+@pytest.mark.parametrize("delay", [0.4, 0.7, 1.0])
+def test_kill_9_leaves_whole_documents(shell: Shell, delay: float) -> None:
+    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
+    for number in range(20):
+        shell.write(f"many/{number}.txt", text)
+    process = shell.start("add", str(shell.home / "many"))
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    if shell("list").code == 0:
+        assert shell("verify").code == 0
+        for document in shell("list", "--json").json["documents"]:
+            assert document["characters"] == len(text)
+    again = shell("add", shell.home / "many", "--json")
+    assert again.code == 0
+    assert len(sources(shell)) == 20
 
 
 def test_remove_names_what_it_cannot_find(shell: Shell) -> None:

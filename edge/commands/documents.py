@@ -236,7 +236,7 @@ def list_documents(run: Run, flagged: bool) -> None:
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 def remove(run: Run, sources: tuple[str, ...]) -> int:
-    """Remove documents by their file's path, or its last part where that is unambiguous.
+    """Remove documents, each named by its file's path or last part.
 
     Removed text leaves answers at once, and the knowledge base's files with `specrag compact`.
     """

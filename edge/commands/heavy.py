@@ -93,7 +93,7 @@ def _workshop(
 
 export = _workshop(
     "export",
-    "Make a model bundle from a Hugging Face model, behind an accuracy gate.",
+    "Make a bundle from a Hugging Face model, behind an accuracy gate.",
     (
         "specrag export drafter distilbert-base-cased-distilled-squad -o my-drafter",
         "specrag export verifier ./my-verifier-checkpoint -o my-verifier --offline",
@@ -120,5 +120,5 @@ train = _workshop(
 calibrate = Deferred(
     "calibrate",
     "export.calibration:command",
-    "Fit the map from scores to probabilities on held-out questions.",
+    "Fit the map from scores to probabilities.",
 )

@@ -28,7 +28,7 @@ _ROLES: tuple[Role, ...] = ("drafter", "verifier")
     examples=("specrag info", "specrag info --json --provider cuda"),
 )
 def info(run: Run) -> None:
-    """Show versions, bundles, where the models run, the knowledge base and the settings."""
+    """Show versions, bundles, placements, statistics and settings."""
     facts = {
         "versions": versions(),
         "bundles": {role: _bundle(run.settings, role) for role in _ROLES},

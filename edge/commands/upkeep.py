@@ -11,21 +11,21 @@ from edge.screen import Column
 from runtime.errors import BundleError
 
 if TYPE_CHECKING:
-    from runtime.knowledge_base import Failure
+    from runtime.knowledge_base import Failure, KnowledgeBase
 
 
 @command("status", scopes=("store", "models"), examples=("specrag status", "specrag status --json"))
 def status(run: Run) -> None:
-    """Show what is complete and what is not: documents, failures, flags, stale windows."""
-    from edge.assembly import open_knowledge_base, window_tokenizer
+    """Show what is complete and what is not.
+
+    Documents, files that failed, flags, stale windows, files that are gone since.
+    """
+    from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
     from edge.rendering import file_cell
 
     with open_knowledge_base(run.settings) as kb:
-        try:
-            kb.tokenizer = window_tokenizer(run.settings)
-        except BundleError as error:
-            run.warn(f"cannot tell whether windows are stale: {error}")
+        _give_tokenizer(run, kb)
         statistics, failures = kb.statistics(), kb.failures()
         documents = kb.documents()
         stale_known = kb.tokenizer is not None
@@ -85,6 +85,16 @@ def status(run: Run) -> None:
         )
 
 
+def _give_tokenizer(run: Run, knowledge_base: KnowledgeBase) -> None:
+    """Let the knowledge base compare its windows with the drafter's, if there is a drafter."""
+    from edge.assembly import window_tokenizer
+
+    try:
+        knowledge_base.tokenizer = window_tokenizer(run.settings)
+    except BundleError as error:
+        run.warn(f"cannot tell whether windows are stale: {error}")
+
+
 def _why(failure: Failure) -> str:
     return f"{failure.what}. {failure.fix}" if failure.fix else failure.what
 
@@ -97,12 +107,19 @@ def _is_gone(source: str) -> bool:
     return file.startswith(os.sep) and not os.path.exists(file)
 
 
-@command("verify", scopes=("store",), examples=("specrag verify --kb /media/stick/station",))
+@command(
+    "verify", scopes=("store", "models"), examples=("specrag verify --kb /media/stick/station",)
+)
 def verify(run: Run) -> int:
-    """Prove that the knowledge base is whole: database, texts, windows and index agree."""
+    """Prove that the knowledge base is whole.
+
+    Fails and says what is damaged if database, texts, windows and index do not agree. Where the
+    drafter is at hand, windows are compared with what it would cut now.
+    """
     from edge.assembly import open_knowledge_base
 
     with open_knowledge_base(run.settings) as kb:
+        _give_tokenizer(run, kb)
         problems = kb.verify()
         documents = kb.statistics().documents
     if run.json:
@@ -117,7 +134,7 @@ def verify(run: Run) -> int:
 
 @command("compact", scopes=("store",), examples=("specrag remove old.pdf && specrag compact",))
 def compact(run: Run) -> None:
-    """Give space back, and leave no trace of removed text in the knowledge base's files."""
+    """Give space back, and leave no trace of removed text."""
     from edge.assembly import open_knowledge_base
 
     with open_knowledge_base(run.settings, writable=True) as kb:
@@ -135,7 +152,7 @@ def compact(run: Run) -> None:
     "rewindow", scopes=("store", "models"), examples=("specrag rewindow --drafter my-drafter",)
 )
 def rewindow(run: Run) -> None:
-    """Cut the windows anew for the drafter, where they were cut for another one."""
+    """Cut the windows anew after a change of drafter."""
     from edge.assembly import open_knowledge_base, window_tokenizer
     from edge.commands.documents import progress
 

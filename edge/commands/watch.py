@@ -36,10 +36,10 @@ _Stamp = tuple[int, int]
 )
 @click.option("--once", is_flag=True, help="Bring it in step once, then end.")
 def watch(run: Run, folders: tuple[str, ...], interval: float, once: bool) -> None:
-    """Keep the knowledge base in step with folders: new, changed and deleted files.
+    """Keep the knowledge base in step with folders.
 
-    The knowledge base is held only while something changes, so that others can write in between.
-    Ends with Ctrl-C.
+    New, changed and deleted files are followed. The knowledge base is held only while something
+    changes, so that others can write in between. Ends with Ctrl-C.
     """
     for folder in folders:
         if not os.path.isdir(folder):
