@@ -1,6 +1,6 @@
 """NVIDIA's Triton Inference Server, the real one, behind our remote session.
 
-Needs `make test-triton`'s environment (tests/triton/setup.sh); skipped with a message elsewhere.
+Needs `make test-triton`'s environment (tests/triton_server/setup.sh); skipped with a message elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_SECONDS = 120
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not PYTHON.exists(), reason="Triton is not installed: run tests/triton/setup.sh"
+        not PYTHON.exists(), reason="Triton is not installed: run tests/triton_server/setup.sh"
     ),
 ]
 
@@ -49,7 +49,7 @@ def triton(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         process = subprocess.Popen(
             [
                 PYTHON,
-                ROOT / "tests" / "triton" / "serve.py",
+                ROOT / "tests" / "triton_server" / "serve.py",
                 bundle.graph("fp32"),
                 "reader",
                 *map(str, ports),
