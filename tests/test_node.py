@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 from edge import node as node_module
 from edge.node import Node, Tls, open_node
+from edge.node import node as node_command
 from models.bundle import Bundle
 from runtime.errors import UsageError
 from runtime.protocol import HEADER_LENGTH, decode, encode
@@ -381,6 +383,21 @@ def test_the_command_refuses_and_says_why(
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert not done.stdout
+
+
+def test_the_page_in_docs_names_every_option_and_endpoint(bundle: Bundle) -> None:
+    """Guards against drift, both ways."""
+    page = (ROOT / "docs" / "inference-node.md").read_text("utf-8")
+    table = page.split("| option | meaning |")[1].split("\n\n")[0]
+    documented = set(re.findall(r"`(--[a-z-]+)", table))
+    common = {"--json", "--config", "--debug"}
+    options = {name for param in node_command.params for name in param.opts}
+    assert documented == options - common
+    paths = set(re.findall(r"`?(?:GET|POST) (/v2[^ `]*)", page))
+    routes = {route.path.replace("{model}", "NAME") for route in node_module._Node([]).routes()}
+    assert paths == routes
+    statuses = {int(status) for status in re.findall(r"^\| (\d{3})", page, re.M)}
+    assert statuses == {400, 401, 403, 404, 408, 413, 500, 503}
 
 
 def test_nothing_is_left_of_a_node_that_ran(bundle: Bundle) -> None:
