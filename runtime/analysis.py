@@ -26,7 +26,7 @@ LONGEST_TERM = 64  # characters; what is longer is cut
 # Those of Indic scripts, Thai and Japanese are part of the word and stay.
 _DECORATION = regex.compile(
     r"[\u0300-\u036F\u0483-\u0487\u0591-\u05C7\u0610-\u061A\u0640\u064B-\u065F\u0670\u06D6-\u06ED]"
-    r"|\p{Cf}|\p{Cc}"
+    r"|\p{Cf}"
 )
 _EQUIVALENT = str.maketrans(
     {

@@ -7,6 +7,7 @@ it goes, in one document of its own (passage 0), so that after a crash the diffe
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -138,15 +139,19 @@ class PassageIndex:
         """
         try:
             self._apply(removed, added, sequence)
-        except (OSError, ValueError) as error:
-            self._writer = None  # it may be unusable after a failed write; the next call opens one
-            raise not_writable(self._path.parent, error) from error
+        except BaseException as error:
+            # Its uncommitted changes go with the writer; the next call opens another one.
+            self._writer = None
+            if isinstance(error, OSError | ValueError):
+                raise not_writable(self._path.parent, error) from error
+            raise
         self.refresh()
 
     def _apply(
         self, removed: Iterable[int], added: Iterable[tuple[int, Sequence[str]]], sequence: int
     ) -> None:
         if self._writer is None:
+            _sweep(self._path)
             self._writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
         writer = self._writer
         for number in removed:
@@ -177,6 +182,33 @@ class PassageIndex:
                 raise not_writable(self._path.parent, error) from error
         if self._shadow is not None:
             self._shadow.close()
+
+
+def segment_files(path: Path) -> set[str]:
+    """The names of the files that the last commit of the index at `path` refers to, or may."""
+    segments = json.loads((path / "meta.json").read_text("utf-8"))["segments"]
+    stems = {segment["segment_id"].replace("-", ""): segment["deletes"] for segment in segments}
+    kept = set()
+    for file in path.iterdir():
+        stem, *rest = file.name.split(".")
+        deletes = stems.get(stem)
+        if stem in stems and (
+            rest[-1] != "del" or (deletes and rest[0] == str(deletes["opstamp"]))
+        ):
+            kept.add(file.name)
+    return kept
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a killed or failed writer left behind; the writer lock must be held.
+
+    tantivy would number its next files the same and refuse to write over these.
+    """
+    kept = segment_files(path)
+    for file in path.iterdir():
+        is_ours = file.suffix == ".json" or file.name.endswith(".lock")
+        if not is_ours and file.name not in kept:
+            file.unlink(missing_ok=True)
 
 
 class _Shadow:

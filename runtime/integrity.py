@@ -20,7 +20,7 @@ import numpy as np
 from runtime import catalogue
 from runtime.catalogue import PassageRow
 from runtime.documents import Window
-from runtime.index import PassageIndex
+from runtime.index import PassageIndex, segment_files
 from runtime.windows import WindowTokenizer, cut_windows
 
 _FOOTER = struct.Struct("<II")  # length of the JSON before it, magic number
@@ -116,17 +116,14 @@ def index_problems(
         yield f"index: it lacks {len(missing)} passages, the first is {min(missing)}"
     if foreign:
         yield f"index: it holds {len(foreign)} passages that are not stored"
-    for file in _segment_files(folder):
+    for file in _files_in_use(folder):
         if not _has_its_checksum(file):
             yield f"index: {file.name} differs from its checksum"
 
 
-def _segment_files(folder: Path) -> list[Path]:
-    """The files of the segments in use; others are left over from a crash, until they are swept."""
+def _files_in_use(folder: Path) -> list[Path]:
     try:
-        segments = json.loads((folder / "meta.json").read_text("utf-8"))["segments"]
-        names = {segment["segment_id"].replace("-", "") for segment in segments}
-        return sorted(file for file in folder.iterdir() if file.name.split(".")[0] in names)
+        return sorted(folder / name for name in segment_files(folder))
     except FileNotFoundError:  # a compaction in another process has just replaced them all
         return []
 
