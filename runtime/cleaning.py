@@ -328,35 +328,38 @@ class Vocabulary:
 
 def join_lines(lines: Sequence[str], vocabulary: Vocabulary) -> str:
     """One paragraph from its lines: words hyphenated at a line end are joined, others spaced."""
-    joined = lines[0].rstrip() if lines else ""
+    parts = [lines[0].rstrip()] if lines else []
     for line in lines[1:]:
-        joined = join_pair(joined, line.strip(), vocabulary)
-    return joined
+        append_line(parts, line.strip(), vocabulary)
+    return "".join(parts)
 
 
-def join_pair(left: str, right: str, vocabulary: Vocabulary) -> str:
-    """`left` continued by `right`.
+def append_line(parts: list[str], line: str, vocabulary: Vocabulary) -> str:
+    """Continue a paragraph, given as parts to be joined, by a line. Returns what was put between.
 
     `main-` + `tenance` is one word; `E-` + `17` keeps its hyphen; `low-` + `voltage` keeps it when
     the document writes low-voltage elsewhere, or both halves as words and the joined form never.
     """
-    left = left.rstrip()
-    if not left or not right:
-        return left or right
-    hyphenated = left[-1] in _HYPHENS
-    match = _HYPHEN_AT_END.search(left, max(0, len(left) - 60)) if hyphenated else None
-    first = _FIRST_WORD.match(right) if hyphenated else None
-    if left.endswith("\u00ad"):
-        joined = left[:-1] + right
-    elif match is None:
-        joined = left + right if _touches(left, right) else f"{left} {right}"
-    elif first is not None and first.group().lower() in _SUSPENDED:
-        joined = f"{left} {right}"
-    elif first is None or _hyphen_belongs(match.group(1), first.group(), vocabulary):
-        joined = left + right
-    else:
-        joined = left[:-1] + right
-    return joined
+    left = parts[-1].rstrip()
+    glue, cut = _seam(left, line, vocabulary) if left and line else ("", False)
+    parts[-1] = left[:-1] if cut else left
+    parts += (glue, line) if glue else (line,)
+    return glue
+
+
+def _seam(left: str, right: str, vocabulary: Vocabulary) -> tuple[str, bool]:
+    """What stands between two lines, and whether the left one's last character goes."""
+    if left[-1] == "\u00ad":
+        return "", True
+    match = _HYPHEN_AT_END.search(left, max(0, len(left) - 60)) if left[-1] in _HYPHENS else None
+    if match is None:
+        return ("" if _touches(left, right) else " "), False
+    first = _FIRST_WORD.match(right)
+    if first is None:
+        return "", False
+    if first.group().lower() in _SUSPENDED:
+        return " ", False
+    return "", not _hyphen_belongs(match.group(1), first.group(), vocabulary)
 
 
 def _touches(left: str, right: str) -> bool:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
-from runtime.cleaning import clean_block, clean_code, smuggled_text, strip_markup
+from runtime.cleaning import (
+    Vocabulary,
+    append_line,
+    clean_block,
+    clean_code,
+    smuggled_text,
+    strip_markup,
+)
 from runtime.documents import Flag, Heading, Page, ParsedDocument
 from runtime.safety import HIDDEN, text_flags
 
@@ -40,6 +47,14 @@ class Block:
     page: int | None = None
     continues: bool = False
     glue: str = " "
+
+
+def join_blocks(last: Block, first: Block, vocabulary: Vocabulary) -> None:
+    """Make `first`, at the top of a page or column, go on from `last` without a break."""
+    parts = [last.text]
+    first.glue = append_line(parts, first.text, vocabulary)
+    first.continues = True
+    last.text = parts[0]
 
 
 @dataclass(slots=True)

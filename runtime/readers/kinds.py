@@ -113,7 +113,9 @@ def _by_content(data: bytes, named: str | None) -> str | None:
     elif data.startswith(b"{\\rtf"):
         kind = "rtf"
     elif data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        kind = _zip_kind(data) or named or "archive"
+        kind = _zip_kind(data) or "archive"
+        if kind == "archive" and named in ("word", "slides", "sheets", "epub"):
+            kind = named  # whose reader will say what is wrong with it
     elif data.startswith(_OLE):
         kind = named if named in ("word", "slides", "sheets") else "word"
     elif data.startswith(_PICTURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):

@@ -297,7 +297,8 @@ _PLAIN = _Style(10.0)
 def _read_style(pdfium: Any, text: Any, index: int) -> _Style:
     item = pdfium.FPDFText_GetTextObject(text, index)
     radians = pdfium.FPDFText_GetCharAngle(text, index)
-    degrees = math.degrees(radians) % 360 if radians >= 0 else 0.0
+    # PDFium counts clockwise, and says -1 for no answer.
+    degrees = -math.degrees(radians) % 360 if radians >= 0 else 0.0
     quarter = round(degrees / 90)
     angle = (quarter % 4) * 90 if abs(degrees - 90 * quarter) <= 10 else -1
     matrix = pdfium.FS_MATRIX()

@@ -20,10 +20,10 @@ from runtime.cleaning import (
     clean_block,
     contents_lines,
     is_page_label,
-    join_pair,
+    join_lines,
     running_lines,
 )
-from runtime.readers.blocks import Block, split_header, table_blocks
+from runtime.readers.blocks import Block, join_blocks, split_header, table_blocks
 
 _ITEM = re.compile(r"^(?:[-*•◦▪‣·–—●○■□]|\(?\d{1,2}[.)]|\(?[a-z][.)])(?:\s+|$)")
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+[^\W\d_]")
@@ -713,9 +713,7 @@ def _is_short_title(lines: Sequence[Line], measures: _Measures) -> bool:
 
 
 def _block(lines: Sequence[Line], page: int, measures: _Measures) -> Block:
-    text = lines[0].text
-    for line in lines[1:]:
-        text = join_pair(text, line.text, measures.vocabulary)
+    text = join_lines([line.text for line in lines], measures.vocabulary)
     level = measures.heading_level(lines, text)
     if level and not (_ITEM.match(text) and not _NUMBERED.match(text)):
         return Block("heading", text, level, page)
@@ -730,11 +728,7 @@ def _connect(blocks: list[Block], fresh: list[Block], measures: _Measures) -> No
             continue
         if last.text.rstrip().endswith((*_ENDS, ":")) or not first.text[:1].islower():
             continue
-        joined = join_pair(last.text, first.text, measures.vocabulary)
-        keep = len(joined) - len(first.text)
-        first.continues = True
-        first.glue = " " if joined[:keep].endswith(" ") else ""
-        last.text = joined[:keep].rstrip()
+        join_blocks(last, first, measures.vocabulary)
 
 
 def _drop_contents(lines: list[list[Line]]) -> None:

@@ -10,14 +10,14 @@ from itertools import pairwise
 from runtime.cleaning import (
     EdgeLine,
     Vocabulary,
+    append_line,
     clean_characters,
     contents_lines,
     is_page_label,
-    join_pair,
     running_lines,
 )
 from runtime.errors import UnsupportedDocument
-from runtime.readers.blocks import Block, BlockKind, RawDocument
+from runtime.readers.blocks import Block, BlockKind, RawDocument, join_blocks
 from runtime.readers.context import Context
 
 _BOMS = (
@@ -37,6 +37,7 @@ _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
 _COLUMNS = re.compile(r"\S {3,}\S|\S {2}\S.*\S {2}\S|\|")
 _HEADING_LENGTH = 90
 _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
+_LISTED = 8  # lines; a longer block of short lines is a list or log, each line for itself
 _SLACK = 8  # characters by which hand-wrapped lines fall short
 _EDGE = 2  # lines at the top and bottom of a page that may be furniture
 
@@ -95,11 +96,7 @@ def text_blocks(text: str) -> list[Block]:
         page = number if len(pages) > 1 else None
         fresh = list(_page_blocks(lines, page, vocabulary, width))
         if fresh and blocks and page and _goes_on(blocks[-1], fresh[0]):
-            joined = join_pair(blocks[-1].text, fresh[0].text, vocabulary)
-            keep = len(joined) - len(fresh[0].text)
-            fresh[0].continues = True
-            fresh[0].glue = " " if joined[keep - 1] == " " else ""
-            blocks[-1].text = joined[:keep].rstrip()
+            join_blocks(blocks[-1], fresh[0], vocabulary)
         blocks += fresh
     return blocks
 
@@ -221,17 +218,27 @@ def _prose(
     """Items, and prose with its hard-wrapped lines joined; other line ends were meant."""
     widest = max(len(line) for line in lines)
     width = widest if widest >= 0.6 * width else width
-    current = Block("item" if ITEM.match(lines[0]) else "paragraph", lines[0].strip(), page=page)
-    for before, line in pairwise(lines):
-        if ITEM.match(line) or len(before) > _UNWRAPPED:
+    wrapped = [_is_wrapped(before, line.strip(), width) for before, line in pairwise(lines)]
+    listed = len(lines) > _LISTED and sum(wrapped) < 0.3 * len(wrapped)
+    current = _opened(lines[0], listed, page)
+    parts = [lines[0].strip()]
+    for before, line, flows in zip(lines, lines[1:], wrapped, strict=False):
+        if ITEM.match(line) or len(before) > _UNWRAPPED or (listed and not flows):
+            current.text = "".join(parts)
             yield current
-            kind: BlockKind = "item" if ITEM.match(line) else "paragraph"
-            current = Block(kind, line.strip(), page=page)
-        elif _is_wrapped(before, line.strip(), width):
-            current.text = join_pair(current.text, line.strip(), vocabulary)
+            current = _opened(line, listed, page)
+            parts = [line.strip()]
+        elif flows:
+            append_line(parts, line.strip(), vocabulary)
         else:
-            current.text += "\n" + line.strip()
+            parts += ("\n", line.strip())
+    current.text = "".join(parts)
     yield current
+
+
+def _opened(line: str, listed: bool, page: int | None) -> Block:
+    kind: BlockKind = "item" if ITEM.match(line) else "row" if listed else "paragraph"
+    return Block(kind, "", page=page)
 
 
 def _is_wrapped(before: str, line: str, width: int) -> bool:

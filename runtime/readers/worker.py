@@ -25,6 +25,7 @@ from runtime.readers.reading import parse_bytes
 from runtime.sandbox import Message, serve
 
 _RETIRE_BYTES = 400 << 20  # resident memory after which this process is replaced
+_RETIRE_OCR_BYTES = 1200 << 20  # the same once the OCR models are loaded, which takes seconds
 _GRACE = 5  # seconds after the parent's limit at which an orphaned child ends itself
 
 
@@ -63,7 +64,8 @@ def _answer(request: Message, send: Callable[[Message], None]) -> Message:
         reply = {"error": _told(error)}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    reply["retire"] = _resident_bytes() > _RETIRE_BYTES
+    most = _RETIRE_OCR_BYTES if context.ocr_begun else _RETIRE_BYTES
+    reply["retire"] = _resident_bytes() > most
     return reply
 
 
@@ -75,7 +77,8 @@ class _FileContext(Context):
 
 def _read(path: bytes, source: str, context: Context) -> Message:
     try:
-        with open(path, "rb") as file:
+        # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
                 raise UnsupportedDocument("It is not a file", where=source)
