@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from edge.settings import Settings, knowledge_base_path
 from models.bundle import Bundle, Manifest, Role, check_files, read_manifest
-from runtime.errors import BundleIncompatible, BundleNotFound, RemoteUnavailable
+from runtime.errors import BundleDamaged, BundleIncompatible, BundleNotFound, RemoteUnavailable
 
 if TYPE_CHECKING:  # a question waits for these imports; only what is needed is loaded, in threads
     from runtime.decision import Calibration
@@ -297,16 +297,29 @@ def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tupl
     from runtime.calibration import CalibrationMap
     from runtime.decision import Calibration
 
-    stored = verifier.optional_json(CALIBRATION)
-    if stored is None:
-        return Calibration({}), ()
-    if stored.get("drafter") != drafter.manifest.name:
+    try:
+        stored = verifier.optional_json(CALIBRATION)
+        if stored is None:
+            return Calibration({}), ()
+        fitted_beside, maps = stored["drafter"], dict(stored["maps"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BundleDamaged(
+            f"The bundle's calibration cannot be read: {error!r}",
+            where=str(verifier.path / CALIBRATION),
+            fix="Fit it again with `specrag calibrate`",
+        ) from error
+    if fitted_beside not in _identities(drafter):
         return Calibration({}), (
             f"confidences are uncalibrated: {verifier.manifest.name} was calibrated beside the "
-            f"drafter {stored.get('drafter')}, not {drafter.manifest.name}",
+            f"drafter {fitted_beside}, not {drafter.manifest.name}",
         )
-    maps = {route: CalibrationMap.from_json(raw) for route, raw in stored["maps"].items()}
-    return Calibration(maps), ()
+    return Calibration({route: CalibrationMap.from_json(raw) for route, raw in maps.items()}), ()
+
+
+def _identities(bundle: Bundle) -> set[str]:
+    """What a bundle may be called by: its name, or the sha256 of one of its graphs."""
+    graphs = bundle.manifest.graphs.values()
+    return {bundle.manifest.name, *(bundle.manifest.files[name].sha256 for name in graphs)}
 
 
 def ask_options(settings: Settings) -> AskOptions:
