@@ -128,7 +128,7 @@ def _translate(error: OSError, output: Path) -> Exception:
             where=str(output),
             fix="Free some space, or name an output folder on another disk",
         )
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
         return UsageError(
             f"The output folder cannot be written: {error.strerror}",
             where=str(output),

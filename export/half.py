@@ -7,10 +7,9 @@ a single visible token; nodes that touch a value near the end of FP16's range ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -48,17 +47,21 @@ class HalfGraphs:
     blocked: tuple[str, ...]
 
 
-def make_half_graphs(fused: onnx.ModelProto, blocked: tuple[str, ...]) -> HalfGraphs:
+def make_half_graphs(
+    fused: onnx.ModelProto, blocked: tuple[str, ...], floats: Iterable[str]
+) -> HalfGraphs:
     """Convert `fused` (which is changed) to FP16, and to FP32 over the same FP16 weights.
 
     Args:
         blocked: names of nodes that stay in FP32, from `out_of_range_nodes`.
+        floats: names of all FP32 tensors between nodes, as `measure_peaks` found them.
     """
     from onnxruntime.transformers.onnx_model import OnnxModel
 
     single = onnx.ModelProto()
     single.CopyFrom(fused)
     _bound_masks(fused)
+    _declare_floats(fused, floats)
     wrapped = OnnxModel(fused)
     with graph.quiet():
         wrapped.convert_float_to_float16(
@@ -104,15 +107,13 @@ def save_half_graphs(graphs: HalfGraphs, folder: Path) -> dict[str, str]:
     return {"fp16": FP16_GRAPH, "fp32": FP32_GRAPH}
 
 
-def out_of_range_nodes(
-    fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path
-) -> tuple[str, ...]:
+def out_of_range_nodes(fused: onnx.ModelProto, peaks: Mapping[str, float]) -> tuple[str, ...]:
     """Names of the nodes that produce or consume values too large for FP16.
 
     Args:
-        feeds: what to run; the more varied, the better.
+        peaks: from `measure_peaks`.
     """
-    large = {name for name, peak in _peaks(fused, feeds, work).items() if not peak <= SAFE}
+    large = {name for name, peak in peaks.items() if not peak <= SAFE}
     large |= {
         tensor.name
         for tensor in fused.graph.initializer
@@ -126,8 +127,13 @@ def out_of_range_nodes(
     )
 
 
-def _peaks(fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) -> dict[str, float]:
-    """The largest absolute value that each float tensor of the graph takes."""
+def measure_peaks(fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) -> dict[str, float]:
+    """The largest absolute value that each float tensor between the graph's nodes takes.
+
+    Args:
+        feeds: what to run; the more varied, the better.
+        work: folder for a copy of the graph in which every tensor is an output.
+    """
     import onnxruntime
 
     watched = onnx.ModelProto()
@@ -143,19 +149,25 @@ def _peaks(fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) -> dict[s
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     wanted = [value.name for value in session.get_inputs()]
-    names = [value.name for value in session.get_outputs()]
+    names = [value.name for value in session.get_outputs() if value.type == "tensor(float)"]
     peaks = dict.fromkeys(names, 0.0)
     for batch in feeds:
         values = session.run(names, {name: batch[name] for name in wanted})
         for name, value in zip(names, values, strict=True):
-            peaks[name] = max(peaks[name], _peak(value))
+            peaks[name] = max(peaks[name], float(np.abs(value).max(initial=0.0)))
+    (work / "watched.bin").unlink(missing_ok=True)
+    path.unlink()
     return peaks
 
 
-def _peak(value: Any) -> float:
-    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.size == 0:
-        return 0.0
-    return float(np.abs(value).max())
+def _declare_floats(model: onnx.ModelProto, names: Iterable[str]) -> None:
+    """Say that these tensors are FP32: the converter casts only what it knows the type of."""
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    for name in names:
+        if name not in known:
+            value = onnx.ValueInfoProto(name=name)
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+            model.graph.value_info.append(value)
 
 
 def stress_feeds(inputs: Feeds, max_length: int) -> Iterator[Feeds]:

@@ -111,9 +111,9 @@ def _first_that_passes(
         source.progress(f"converting: {candidate.name}", 0.0)
         fused = _base(source, target)
         head = [] if candidate.head else graph.head_nodes(fused)
-        wide = half.out_of_range_nodes(fused, _measured_feeds(source), source.work)
-        blocked = tuple(dict.fromkeys((*wide, *head)))
-        graphs = half.save_half_graphs(half.make_half_graphs(fused, blocked), source.folder)
+        peaks = half.measure_peaks(fused, _measured_feeds(source), source.work)
+        blocked = tuple(dict.fromkeys((*half.out_of_range_nodes(fused, peaks), *head)))
+        graphs = half.save_half_graphs(half.make_half_graphs(fused, blocked, peaks), source.folder)
         half_attempt, single_gate = _try(source, candidate, graphs)
         attempts.append(half_attempt)
         if half_attempt.passed and single_gate is not None:

@@ -81,7 +81,7 @@ def torch_logits(checkpoint, feeds):
 
 
 def test_drafter_runs_and_agrees_with_pytorch(family):
-    architecture, checkpoint, path, _ = family
+    _, checkpoint, path, _ = family
     bundle = open_bundle(path, role="drafter")
     session, feeds, outputs = run(path, bundle, bundle.manifest.graphs["int8"])
     assert [value.name for value in session.get_outputs()] == ["start_logits", "end_logits"]
@@ -125,7 +125,7 @@ def test_verifier_runs_and_agrees_with_pytorch(family, precision):
 
 
 def test_manifest_states_the_facts(family):
-    architecture, checkpoint, path, _ = family
+    architecture, _, path, _ = family
     manifest = open_bundle(path).manifest
     expected = "deberta-v2" if architecture == "deberta-v3" else architecture
     assert manifest.details["family"] == expected
@@ -138,7 +138,12 @@ def test_manifest_states_the_facts(family):
     assert manifest.gate["accepted_loss"] == ANY_F1
 
 
-PAIRS = [("roberta", "bert"), ("bert", "deberta-v3"), ("xlm-roberta", "roberta"), ("albert", "mpnet")]
+PAIRS = [
+    ("roberta", "bert"),
+    ("bert", "deberta-v3"),
+    ("xlm-roberta", "roberta"),
+    ("albert", "mpnet"),
+]
 
 
 @pytest.mark.parametrize(("drafter", "verifier"), PAIRS)
@@ -161,7 +166,8 @@ def test_mixed_pairs_give_exact_slices(drafter, verifier, exported, tmp_path):
         assert answer.route == "speculative"
         text = knowledge_base.text(answer.citation.document_id)
         assert answer.citation.span.of(text) == answer.text == answer.text.strip()
-        [drafted] = [event for event in pipeline.ask(question, options) if isinstance(event, Drafted)]
+        events = pipeline.ask(question, options)
+        [drafted] = [event for event in events if isinstance(event, Drafted)]
         assert drafted.drafts
         for draft in drafted.drafts:
             document = knowledge_base.text(draft.window.document_id)
