@@ -227,7 +227,8 @@ class _Loader:
         if settings.provider in self.ort.get_available_providers():
             return
         fix = (
-            f"pip uninstall onnxruntime, then pip install 'specrag[{settings.extra}]'"
+            f"In an environment of its own: pip install 'specrag[{settings.extra}]' "
+            "(the onnxruntime wheels exclude each other)"
             if settings.extra
             else "Install an onnxruntime that is built with it"
         )
