@@ -1,6 +1,6 @@
 """NVIDIA's Triton Inference Server, the real one, behind our remote session.
 
-Needs `make test-triton`'s environment (tests/triton_server/setup.sh); skipped with a message elsewhere.
+Needs the environment that tests/triton_server/setup.sh makes; skipped with a message elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A bundle's graph -> NVIDIA Triton serving it on loopback, until stopped.
 
 Runs under `.venv-triton` (see setup.sh), without anything of specrag:
-    .venv-triton/bin/python tests/triton_server/serve.py GRAPH MODEL_NAME HTTP_PORT GRPC_PORT METRICS_PORT
+    .venv-triton/bin/python tests/triton_server/serve.py GRAPH NAME HTTP_PORT GRPC_PORT METRICS_PORT
 """
 
 import sys
