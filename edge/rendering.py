@@ -301,6 +301,7 @@ def _show_verdicts(screen: Screen, trace: Trace) -> None:
     judged = [draft for draft in trace.drafts if draft.score is not None]
     if not judged:
         return
+    judged.sort(key=lambda draft: -(draft.score or 0.0))
     rhos = [Column(f"rho_{name}", right=True) for name in ("containment", "reflection")]
     screen.table(
         "Verdicts (* accepted)",

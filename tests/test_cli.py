@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from edge.assembly import DEFAULT_BUNDLES
 from edge.cli import LOCATIONS, cli
 from edge.commands.heavy import Deferred
 from tests.shell import ROOT, VALVE, Shell, make_models
@@ -213,6 +214,27 @@ def test_ask_imports_only_what_answering_needs(shell: Shell) -> None:
     )
     assert done.stderr.strip() == "[]"
     assert json.loads(done.stdout)["schema_version"] == 1
+
+
+@pytest.mark.skipif(
+    not all((ROOT / "models" / name).is_dir() for name in DEFAULT_BUNDLES.values()),
+    reason="the default models are not in models/",
+)
+def test_a_cold_question_with_the_default_models_is_cheap(shell: Shell) -> None:
+    """Under 400 MB resident; the time is bounded as CPU time, which a busy machine inflates less
+    than the clock (on two quiet cores the clock shows about two thirds of it)."""
+    shell.variables.update(SPECRAG_DRAFTER="", SPECRAG_VERIFIER="", SPECRAG_THREADS="")
+    shell("add", ROOT / "examples" / "pumping-station")
+    process = shell.start("ask", "How often is the generator tested?", "--json")
+    assert process.stdout is not None
+    answer = json.loads(process.stdout.read())
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.communicate()
+    assert process.returncode == 0
+    assert answer["route"] in ("speculative", "standard", "abstained")
+    assert usage.ru_maxrss < 400_000, "KB"
+    assert usage.ru_utime + usage.ru_stime < 4.0, "seconds"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

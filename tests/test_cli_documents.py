@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,29 @@ def test_a_bad_file_in_a_folder_is_told_but_does_not_fail_the_rest(shell: Shell)
     assert result.code == 0
     assert "1 added, 1 skipped, 1 failed" in result.out
     assert "picture.xyz" in result.out
+
+
+def test_an_archive_with_a_bad_member_is_added_and_the_member_told(shell: Shell) -> None:
+    path = shell.home / "archive.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("inner.txt", VALVE)
+        archive.writestr("broken.docx", b"PK")
+    added = shell("add", path, "--json")
+    assert added.code == 0
+    (file,) = added.json["files"]
+    assert file["status"] == "added"
+    assert [one["source"] for one in file["documents"]] == [f"{path}!/inner.txt"]
+    assert "broken.docx" in file["failures"][0]["where"]
+    assert "broken.docx" in shell("add", path, "--again").out
+    assert shell("add", path, "--json").json["summary"]["unchanged"] == 1
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.txt", MOTOR)
+    assert shell("add", path, "--json").json["summary"]["updated"] == 1
+    assert sources(shell) == ["other.txt"], (
+        "a member that has gone leaves with its archive's version"
+    )
+    assert shell("remove", "archive.zip", "--json").json["removed"][0]["documents"] == 1
+    assert sources(shell) == []
 
 
 def test_a_huge_file_is_refused_without_being_read(shell: Shell) -> None:

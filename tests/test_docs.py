@@ -18,6 +18,7 @@ import pytest
 from edge.cli import cli
 from edge.commands.heavy import Deferred
 from edge.settings import FLAG, SETTINGS, Setting
+from runtime.decision import MODES
 from tests.shell import MOTOR, ROOT, VALVE, Shell, make_models
 from tests.test_cli import commands
 from tests.test_cli_eval import squad
@@ -63,6 +64,12 @@ def test_settings_are_documented_as_they_are() -> None:
     documented = rows((DOCS / "settings.md").read_text("utf-8"))
     missing = "\n".join(f"| {' | '.join(row)} |" for row in expected if row not in documented)
     assert documented == expected, f"docs/settings.md lacks:\n{missing}"
+
+
+def test_the_named_thresholds_are_documented_as_they_are() -> None:
+    text = " ".join((DOCS / "settings.md").read_text("utf-8").split())
+    assert f"right with a probability of at least {MODES['strict']:g}, `lenient`" in text
+    assert f"`lenient` of at least {MODES['lenient']:g}." in text
 
 
 # Commands and options
