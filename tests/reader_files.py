@@ -25,6 +25,8 @@ from reportlab.platypus import (
     TableStyle,
 )
 
+from runtime.documents import ParsedDocument
+
 WIDTH, HEIGHT = A4  # points
 PROSE = (
     "The duty pump delivers thirty-two litres a second against a head of seventy-eight metres. "
@@ -370,3 +372,21 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     path = folder / name
     path.write_bytes(data)
     return path
+
+
+def check_places(document: ParsedDocument) -> None:
+    """Assert the invariants that the knowledge base builds on."""
+    text, breaks = document.text, document.breaks
+    assert text == text.strip()
+    assert list(breaks) == sorted(set(breaks))
+    assert breaks[0] == 0
+    assert all(0 <= offset < len(text) and not text[offset].isspace() for offset in breaks)
+    starts = [page.start for page in document.pages]
+    numbers = [page.number for page in document.pages]
+    assert starts == sorted(starts)
+    assert numbers == sorted(set(numbers))
+    assert not starts or starts[0] == 0
+    for heading in document.headings:
+        assert text.startswith(heading.title, heading.start)
+        assert heading.start in breaks
+    text.encode("utf-8")

@@ -21,26 +21,8 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "pumping-station
 
 def _read(folder: Path, name: str, data: bytes) -> ParsedDocument:
     (document,) = read_document(files.write(folder, name, data))
-    _check_places(document)
+    files.check_places(document)
     return document
-
-
-def _check_places(document: ParsedDocument) -> None:
-    """The invariants that the knowledge base builds on."""
-    text, breaks = document.text, document.breaks
-    assert text == text.strip()
-    assert list(breaks) == sorted(set(breaks))
-    assert breaks[0] == 0
-    assert all(0 <= offset < len(text) and not text[offset].isspace() for offset in breaks)
-    starts = [page.start for page in document.pages]
-    numbers = [page.number for page in document.pages]
-    assert starts == sorted(starts)
-    assert numbers == sorted(set(numbers))
-    assert not starts or starts[0] == 0
-    for heading in document.headings:
-        assert text.startswith(heading.title, heading.start)
-        assert heading.start in breaks
-    text.encode("utf-8")
 
 
 def _page_of(document: ParsedDocument, words: str) -> int:
@@ -55,7 +37,7 @@ def _flagged(document: ParsedDocument, kind: str) -> list[str]:
 @pytest.mark.parametrize("name", sorted(files.all_formats()))
 def test_each_format_keeps_the_invariants(name: str, tmp_path: Path) -> None:
     for document in read_document(files.write(tmp_path, name, files.all_formats()[name])):
-        _check_places(document)
+        files.check_places(document)
         assert document.title
 
 
@@ -64,7 +46,7 @@ def test_the_example_manual_is_read_whole() -> None:
         pytest.skip("needs examples/pumping-station, which is not here")
     for path in sorted(EXAMPLE.rglob("*.*")):
         for document in read_document(path):
-            _check_places(document)
+            files.check_places(document)
             assert len(document.text) > 1000
             assert not document.flags
 
@@ -138,6 +120,14 @@ def test_text_without_form_feeds_has_no_pages(tmp_path: Path) -> None:
 def test_numbers_in_text_stay(tmp_path: Path) -> None:
     text = "Readings\n\n12\n\n13\n\n14\n\nend of readings"
     assert "12\n\n13\n\n14" in _read(tmp_path, "a.txt", text.encode()).text
+
+
+def test_indented_code_begins_at_its_first_letter(tmp_path: Path) -> None:
+    """Found by the fuzzer: the break stood on the indentation, where no passage may begin."""
+    document = _read(tmp_path, "a.md", b"Text.\n\n```\n   SET 12\n  END\n```\n")
+    assert document.text == "Text.\n\n   SET 12\n  END"
+    assert document.text[document.breaks[1] :].startswith("SET")
+    assert _read(tmp_path, "b.md", b"```\n   SET 12\n```\n").text == "SET 12"
 
 
 # --- Markdown, HTML -------------------------------------------------------------------------------
@@ -469,6 +459,12 @@ def test_email_and_its_attachments(tmp_path: Path) -> None:
     assert message.text.count("the pre-charge is now 5.2 bar.") == 1
     assert attachment.source == f"{path}!/parts list.csv"
     assert "Menge: 12" in attachment.text
+
+
+def test_an_email_has_no_pages(tmp_path: Path) -> None:
+    """Found by the fuzzer: form feeds in the body gave pages that began after the headers."""
+    mail = b"From: a@example.org\nSubject: log\n\nFirst part.\n\x0cSecond part.\n"
+    assert _read(tmp_path, "a.eml", mail).pages == ()
 
 
 def test_zip_of_zips(tmp_path: Path) -> None:

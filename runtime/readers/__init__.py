@@ -33,6 +33,7 @@ __all__ = [
     "parse_text",
     "read_document",
     "read_file",
+    "stop_readers",
 ]
 
 _sandbox = Sandbox("runtime.readers.worker")
@@ -134,6 +135,11 @@ def parse_text(
     if not parsed.text:
         raise EmptyDocument("There is no text in it", where=source)
     return parsed
+
+
+def stop_readers() -> None:
+    """End the idle child processes; the next file starts a new one."""
+    _sandbox.close()
 
 
 def _document(told: dict[str, Any]) -> ParsedDocument:

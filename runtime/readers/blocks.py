@@ -93,8 +93,10 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
             continue
         separator = _separator(before, block)
         offset += len(separator)
+        if before is None:
+            text = text.lstrip()
         if not (block.continues and before):
-            breaks.append(offset)
+            breaks.append(offset + len(text) - len(text.lstrip()))  # code may be indented
         if block.page is not None and (not pages or pages[-1].number != block.page):
             pages.append(Page(offset, block.page))
         if block.kind == "heading":

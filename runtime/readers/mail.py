@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from email import policy
 from email.errors import MessageError
 from email.message import EmailMessage, MIMEPart
@@ -58,7 +59,7 @@ def _body(message: EmailMessage, raw: RawDocument, context: Context) -> None:
         raw.hidden += content.hidden
         raw.markup = True
     else:
-        raw.blocks += text_blocks(text)
+        raw.blocks += [replace(block, page=None) for block in text_blocks(text)]
 
 
 def _attachments(message: EmailMessage, context: Context) -> list[RawDocument]:
