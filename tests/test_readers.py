@@ -186,6 +186,18 @@ def test_ways_to_hide_in_html(hiding: str, tmp_path: Path) -> None:
     assert "Secret words." in _flagged(document, HIDDEN)[0]
 
 
+def test_white_text_on_a_dark_page_stays(tmp_path: Path) -> None:
+    page = "<body style='background:#123456'><main style='color:white'><p>Seen.</p></main></body>"
+    assert _read(tmp_path, "a.html", page.encode()).text == "Seen."
+
+
+def test_white_text_with_an_external_style_sheet_stays_and_is_flagged(tmp_path: Path) -> None:
+    page = "<head><link rel='stylesheet' href='x.css'></head><p style='color:white'>Who knows.</p>"
+    document = _read(tmp_path, "a.html", page.encode())
+    assert document.text == "Who knows."
+    assert "perhaps" in _flagged(document, HIDDEN)[0]
+
+
 def test_html_that_only_looks_like_navigation_stays(tmp_path: Path) -> None:
     page = """<body class="has-sidebar"><h1>Parts</h1><ul><li><a href="#a">Seal kit HFP-2207, two
     per pump and year</a></li><li>Coupling</li></ul><table><tr><td>12</td><td>34</td></tr>

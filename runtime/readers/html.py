@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.documents import Flag
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
 from runtime.readers.context import Context
-from runtime.readers.styles import StyleSheet, transparent, whiteness, why_hidden
+from runtime.readers.styles import Declarations, StyleSheet, transparent, whiteness, why_hidden
 from runtime.readers.text import decode
-from runtime.safety import addresses_model
+from runtime.safety import HIDDEN, addresses_model
 
 _DROPPED = frozenset(
     [
@@ -104,6 +105,7 @@ _READER_ONLY = re.compile(r"^(?:sr-only|visually-?hidden|screen-?reader(?:-text|
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w.:-]{2,40})[\"']")
+_WHITE = "white on white"
 _MOST_CELLS = 200  # columns of a table
 
 
@@ -114,13 +116,21 @@ class HtmlContent:
     blocks: list[Block] = field(default_factory=list)
     title: str = ""
     hidden: list[tuple[str, str]] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
 
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
     """The main content of a page."""
     found = html_blocks(html_text(data, context))
     return [
-        RawDocument("text/html", found.blocks, title=found.title, hidden=found.hidden, markup=True)
+        RawDocument(
+            "text/html",
+            found.blocks,
+            title=found.title,
+            hidden=found.hidden,
+            flags=found.flags,
+            markup=True,
+        )
     ]
 
 
@@ -208,6 +218,7 @@ class _Walker:
         self, sheet: StyleSheet, content: HtmlContent, total: int, *, whole_page: bool
     ) -> None:
         self._sheet = sheet
+        self._external = False  # whether a style sheet that we do not have sets backgrounds
         self._content = content
         self._total = total
         self._whole_page = whole_page
@@ -223,6 +234,11 @@ class _Walker:
     def walk(self, root: Any) -> None:
         from lxml import etree
 
+        for ancestor in reversed(list(root.iterancestors())):
+            behind = bool(self._backgrounds and self._backgrounds[-1])
+            self._backgrounds.append(behind or _paints(ancestor, self._style(ancestor)))
+        links = root.getroottree().iter("link")
+        self._external = any("stylesheet" in (link.get("rel") or "").lower() for link in links)
         walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
         skipped: Any = None
         for event, element in walk:
@@ -244,10 +260,9 @@ class _Walker:
         tag = element.tag
         if tag in _DROPPED or (element is not root and self._is_furniture(element)):
             return True
-        classes = (element.get("class") or "").split()
-        style = self._sheet.of(tag, classes, element.get("id") or "", element.get("style") or "")
+        style = self._style(element)
         behind = bool(self._backgrounds and self._backgrounds[-1])
-        if self._hides(element, style, classes, behind):
+        if self._hides(element, style, behind):
             return True
         if tag in _BLOCKS:
             self._flush()
@@ -258,6 +273,11 @@ class _Walker:
         self._open(tag, element)
         self._add(element.text)
         return False
+
+    def _style(self, element: Any) -> Declarations:
+        classes = (element.get("class") or "").split()
+        inline, identifier = element.get("style") or "", element.get("id") or ""
+        return self._sheet.of(element.tag, classes, identifier, inline)
 
     def _open(self, tag: str, element: Any) -> None:
         if tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
@@ -338,27 +358,33 @@ class _Walker:
             return False
         return _length(element) <= 0.4 * self._total
 
-    def _hides(self, element: Any, style: dict[str, str], classes: list[str], behind: bool) -> bool:
+    def _hides(self, element: Any, style: Declarations, behind: bool) -> bool:
+        """Whether people do not see an element; what is left out is noted."""
         why = why_hidden(style) if style else None
         if why is None and element.get("hidden") is not None:
             why = "hidden attribute"
-        if why is None and style and not _paints(element, style) and not behind:
-            color = style.get("color", "")
-            if color and (transparent(color) or (whiteness(color) or 0) >= 0.97):
-                why = "white on white"
-        if (
-            why is None
-            and element.tag == "font"
-            and (whiteness(element.get("color") or "") or 0) > 0.97
-        ):
-            why = None if behind else "white on white"
+        if why is None and not behind and _is_white(element, style):
+            why = _WHITE
+        classes = (element.get("class") or "").split()
         reader_only = any(_READER_ONLY.match(name) for name in classes)
         if why is None and not reader_only:
             return False
         text = " ".join("".join(element.itertext()).split())
+        if why == _WHITE and self._external:
+            # Its background may be set where we cannot look: keep the text, and say so.
+            self._content.flags.append(Flag(HIDDEN, f"white, perhaps on white: {text[:160]}"))
+            return False
         if text and ((why is not None and not reader_only) or addresses_model(text)):
             self._content.hidden.append((why or "for screen readers only", text))
         return True
+
+
+def _is_white(element: Any, style: Declarations) -> bool:
+    """Whether an element's text is white or transparent, without a background of its own."""
+    color = style.get("color", "") or (element.get("color") or "").lower()
+    if not color or _paints(element, style):
+        return False
+    return transparent(color) or (whiteness(color) or 0.0) >= 0.97
 
 
 def _paints(element: Any, style: dict[str, str]) -> bool:

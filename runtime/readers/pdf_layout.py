@@ -94,7 +94,7 @@ class PageContent:
     @property
     def is_scan(self) -> bool:
         """Mostly picture, hardly any text."""
-        return self.pictured >= 0.3 and sum(len(word.text) for word in self.words) < 40
+        return self.pictured >= 0.5 and sum(len(word.text) for word in self.words) < 40
 
     def is_painted(self, left: float, bottom: float, right: float, top: float) -> bool:
         """Whether something other than white lies behind a place."""
