@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import regex
@@ -55,6 +55,7 @@ _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _QUANTITY = regex.compile(r"(\d+)(\p{L}+)")
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
+_PUNCTUATION = ".,;:!?()[]{}\"'`*"
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct chunks, about 50 MB
 
@@ -102,7 +103,12 @@ class Analyzer:
 
     def _chunk(self, chunk: str) -> tuple[str, ...]:
         """The terms of a stretch without white space. Most stretches recur, so they are kept."""
-        terms = tuple(term[:LONGEST_TERM] for term in self._analyse(fold(chunk)))
+        word = chunk.strip(_PUNCTUATION)
+        if word.isascii() and word.isalpha():
+            found: Iterable[str] = (self._stem(word.casefold()),)  # most are plain words
+        else:
+            found = self._analyse(fold(chunk))
+        terms = tuple(term[:LONGEST_TERM] for term in found)
         if len(chunk) <= _LONGEST_CACHED:
             if len(self._cache) >= _CACHE_LIMIT:
                 self._cache.clear()

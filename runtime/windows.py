@@ -10,6 +10,7 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from runtime.documents import Span
 from runtime.encoding import TokenizedText
 from runtime.errors import BundleDamaged
 from runtime.sentences import sentence_spans
+from runtime.word_cache import WordCache, is_word_by_word
 
 # Raised whenever the same tokenizer and options would cut other windows: stored ones turn stale.
 VERSION = 1
@@ -97,6 +99,10 @@ class WindowTokenizer:
             ) from error
         return cls(tokenizer, options, identity=hashlib.sha256(raw).hexdigest())
 
+    @cached_property
+    def _cache(self) -> WordCache | None:
+        return WordCache(self._tokenizer) if is_word_by_word(self._tokenizer) else None
+
     @property
     def fingerprint(self) -> str:
         """Equal for tokenizers and options that cut the same windows."""
@@ -108,6 +114,9 @@ class WindowTokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[TokenizedText]:
+        """The tokens of each text. Equal to encoding them one by one, and faster."""
+        if self._cache is not None:
+            return self._cache.encode_batch(texts)
         return [
             TokenizedText(
                 np.array(encoding.ids, dtype=np.int32),

@@ -20,6 +20,7 @@ from runtime.windows import (
     pack,
     unpack,
 )
+from runtime.word_cache import WordCache, is_word_by_word
 from tests.tiny_models import FAMILIES, Family, make_tokenizer
 
 # Accents, combining marks, ligatures, emoji with joiners, CJK, NUL, soft hyphen, zero width, RTL.
@@ -35,6 +36,9 @@ _OPTIONS = st.integers(1, 24).flatmap(
     lambda length: st.builds(WindowOptions, st.just(length), st.integers(0, length - 1))
 )
 _TOKENIZERS = {family: WindowTokenizer(make_tokenizer(family)) for family in FAMILIES}
+
+_CACHE = WordCache(make_tokenizer("wordpiece"))
+_CACHE._tokenizer.encode_special_tokens = True
 
 
 def _cut(family: Family, text: str, options: WindowOptions) -> list[WindowSlice]:
@@ -86,6 +90,30 @@ def test_windows_cover_the_passage_and_always_move_on(
     assert windows[-1].span.end == len(text)
     for one, other in pairwise(windows):
         assert one.span.start <= other.span.start <= one.span.end <= len(text)
+
+
+@given(texts=st.lists(_TEXTS, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_the_word_cache_gives_what_the_tokenizer_gives(texts: list[str]) -> None:
+    tokenizer = make_tokenizer("wordpiece")
+    tokenizer.encode_special_tokens = True
+    assert is_word_by_word(tokenizer)
+    for text, tokens in zip(texts, _CACHE.encode_batch(texts), strict=True):
+        plain = tokenizer.encode(text, add_special_tokens=False)
+        assert tokens.ids.tolist() == plain.ids
+        assert tokens.offsets.tolist() == [list(offsets) for offsets in plain.offsets]
+
+
+def test_only_wordpiece_is_word_by_word() -> None:
+    assert [is_word_by_word(make_tokenizer(family)) for family in FAMILIES] == [True, False, False]
+
+
+def test_a_full_word_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.word_cache._CACHE_LIMIT", 3)
+    cache = WordCache(make_tokenizer("wordpiece"))
+    one = cache.encode_batch(["pump valve", "motor filter pump"])
+    two = cache.encode_batch(["pump valve", "motor filter pump"])
+    assert [t.ids.tolist() for t in one] == [t.ids.tolist() for t in two]
 
 
 @given(text=_TEXTS, options=_OPTIONS)
