@@ -186,6 +186,13 @@ def test_ways_to_hide_in_html(hiding: str, tmp_path: Path) -> None:
     assert "Secret words." in _flagged(document, HIDDEN)[0]
 
 
+def test_html_headings_with_anchors_are_headings(tmp_path: Path) -> None:
+    """The end of the anchor inside once turned the heading into a paragraph."""
+    page = '<body><h2 class="title"><a id="intro"></a>1. Introduction</h2><p>Text.</p></body>'
+    (heading,) = _read(tmp_path, "a.html", page.encode()).headings
+    assert (heading.level, heading.title) == (2, "1. Introduction")
+
+
 def test_white_text_on_a_dark_page_stays(tmp_path: Path) -> None:
     page = "<body style='background:#123456'><main style='color:white'><p>Seen.</p></main></body>"
     assert _read(tmp_path, "a.html", page.encode()).text == "Seen."

@@ -95,7 +95,7 @@ _ROLES = frozenset(
 )
 _FURNITURE = re.compile(
     r"^(?:(?:[\w]+[-_])?(?:nav|navbar|navigation|menu|breadcrumbs?|sidebar|pagination|pager|toc)"
-    r"(?:[-_](?:bar|menu|list|links?|wrapper|container|nav))?|(?:site|page|global)[-_]?(?:header|"
+    r"(?:[-_](?:bar|panel|menu|list|links?|wrapper|container|nav))?|(?:site|page|global)[-_]?(?:header|"
     r"footer)|footer|masthead|cookie[-_]?(?:banner|notice|consent|bar)?s?|skip[-_]?(?:link|nav)s?|"
     r"social[-_]?\w*|share[-_]?\w*|advert\w*|ads?|newsletter[-_]?\w*|related[-_]?(?:posts|links)|"
     r"sphinxsidebar|headerlink|sphinxsidebarwrapper|noprint|navfooter|navheader)$",
@@ -304,8 +304,9 @@ class _Walker:
         tag = element.tag
         if self._backgrounds:
             self._backgrounds.pop()
-        if tag in _BLOCKS:
-            self._flush()
+        if tag not in _BLOCKS:
+            return
+        self._flush()
         if tag in ("ul", "ol") and self._lists:
             self._lists.pop()
         elif tag == "li":
