@@ -224,17 +224,17 @@ class Settings:
         "rationale", _choice(*CONTEXTS), "question", "What the verifier reads of each draft."
     )
     terms: tuple[str, ...] = _setting(
-        TERMS,
+        ("draft", "reflection"),
         _several(*TERMS),
         "question",
-        "Which probabilities make the score, separated by commas.",
-        shown=",".join(TERMS),
+        "Which probabilities make the score: draft, containment, reflection, with commas.",
+        shown="draft,reflection",
     )
     refine: bool = _setting(
         True, FLAG, "question", "Let the verifier move the answer's boundaries."
     )
     rationale_tokens: int = _setting(
-        48, _integer(1), "question", "How long a rationale may grow, in the drafter's tokens."
+        64, _integer(1), "question", "How long a rationale may grow, in the drafter's tokens."
     )
     answer_tokens: int = _setting(30, _integer(1), "question", "The longest answer, in tokens.")
     exclude_flagged: bool = _setting(

@@ -45,14 +45,19 @@ class VerificationOptions:
     Attributes:
         context: what the verifier reads of a draft, its rationale or its whole window.
         refine: let the verifier move the span's boundaries within what it reads.
-        terms: which of the three probabilities enter the score.
+        terms: which of the three probabilities enter the score. Containment is measured but left
+            out by default: it asks for the drafter's very boundaries, which a small drafter
+            misses far more often than the place (docs/pipeline.md has the figures).
         max_answer_tokens: the longest refined answer, in the verifier's tokens.
+        prune: drafts whose margin lies this many logits below the best draft's are not read. The
+            verifier would have to disagree with the drafter by as much to choose one of them.
     """
 
     context: Literal["rationale", "window"] = "rationale"
     refine: bool = True
-    terms: tuple[Term, ...] = ALL_TERMS
+    terms: tuple[Term, ...] = ("draft", "reflection")
     max_answer_tokens: int = 30
+    prune: float = 6.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +159,8 @@ class Verifier:
     def verify(
         self, question: str, drafts: Sequence[Draft], options: VerificationOptions
     ) -> Verdicts:
-        """Read each draft's rationale (or window) once and judge the draft."""
+        """Read the rationale (or window) of each draft worth it once and judge the draft."""
+        drafts = _worth_reading(drafts, options.prune)
         if not drafts:
             return Verdicts((), 0)
         contexts = [self._draft_context(draft, options) for draft in drafts]
@@ -227,6 +233,11 @@ class Verifier:
             for row, context in enumerate(contexts)
         ]
         return rows, batch.tokens
+
+
+def _worth_reading(drafts: Sequence[Draft], prune: float) -> list[Draft]:
+    best = max((draft.scored.margin for draft in drafts), default=0.0)
+    return [draft for draft in drafts if draft.scored.margin >= best - prune]
 
 
 def _best(row: _Logits, max_tokens: int) -> ScoredSpan | None:

@@ -47,7 +47,7 @@ def test_answers_are_slices_of_the_document_in_drafts_and_verdicts(world, questi
     made, subsets = draft(world, question)
     assert 1 <= len(made.drafts) <= len(subsets)
     verdicts = make_verifier(world.verifier).verify(
-        question, made.drafts, VerificationOptions(terms=ALL_TERMS)
+        question, made.drafts, VerificationOptions(terms=ALL_TERMS, prune=np.inf)
     )
     assert len(verdicts.verdicts) == len(made.drafts)
     with world.knowledge_base() as knowledge_base:
@@ -116,7 +116,7 @@ def test_each_term_of_the_score_can_be_switched_off(world):
 def test_without_refinement_the_drafts_own_span_is_kept(world):
     made, _ = draft(world, QUESTIONS[0])
     kept = make_verifier(world.verifier).verify(
-        QUESTIONS[0], made.drafts, VerificationOptions(refine=False)
+        QUESTIONS[0], made.drafts, VerificationOptions(refine=False, prune=np.inf)
     )
     assert {v.span for v in kept.verdicts} == {d.span for d in made.drafts}
 
@@ -127,6 +127,19 @@ def test_the_verifier_may_read_whole_windows_instead(world):
     short = verifier.verify(QUESTIONS[0], made.drafts, VerificationOptions())
     long = verifier.verify(QUESTIONS[0], made.drafts, VerificationOptions(context="window"))
     assert short.tokens <= long.tokens
+
+
+def test_hopeless_drafts_are_not_read(world):
+    """Drafts far below the best cost the verifier nothing; the best always is read."""
+    made, _ = draft(world, QUESTIONS[0])
+    verifier = make_verifier(world.verifier)
+    everything = verifier.verify(QUESTIONS[0], made.drafts, VerificationOptions(prune=np.inf))
+    margins = [d.scored.margin for d in made.drafts]
+    for prune in (0.0, (margins[0] - margins[-1]) / 2):
+        found = verifier.verify(QUESTIONS[0], made.drafts, VerificationOptions(prune=prune))
+        read = {id(v.draft) for v in found.verdicts}
+        assert read == {id(d) for d in made.drafts if d.scored.margin >= margins[0] - prune}
+        assert found.tokens <= everything.tokens
 
 
 def test_reusing_the_windows_tokens_changes_nothing(tmp_path):

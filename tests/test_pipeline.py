@@ -103,7 +103,7 @@ def test_no_draft_good_enough_falls_back_then_abstains_with_the_closest_passages
 
 
 def test_the_fallback_answers_where_it_reaches_the_threshold(world):
-    """The draft's score is a product of three probabilities, the fallback's is one of them."""
+    """The draft's score is a product of two probabilities, the fallback's is one of them."""
     with world.pipeline() as pipeline:
         drafted = pipeline.answer(QUESTION, dataclasses.replace(ANYTHING, route="speculative"))
         read = pipeline.answer(QUESTION, dataclasses.replace(ANYTHING, route="standard"))
