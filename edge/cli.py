@@ -7,22 +7,24 @@ nothing but answering. Exit codes: 0 done (an honest "not in these documents" is
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import IO
 
 import click
 
-from edge.command import common_options, show_error
-from runtime.errors import SpecragError
+from edge.command import Deferred, common_options, show_error
+from runtime.errors import SpecragError, UsageError
 
 INTERNAL_FAULT = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
-# section -> command -> where it is.
-SECTIONS: Mapping[str, Mapping[str, str]] = {
+# section -> command -> where it is; a stand-in for one that takes long to import.
+SECTIONS: Mapping[str, Mapping[str, str | Deferred]] = {
     "Documents": {
         "add": "edge.commands.documents:add",
         "list": "edge.commands.documents:list_documents",
@@ -42,7 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "This machine": {
         "doctor": "edge.doctor:doctor",
         "info": "edge.commands.info:info",
-        "node": "edge.node:node",
+        "node": Deferred("node", "edge.node:node", "Serve models to other machines."),
         "completion": "edge.commands.completion:completion",
     },
     "Models": {
@@ -68,7 +70,10 @@ class LazyGroup(click.Group):
     ) -> click.Command | None:
         if cmd_name not in LOCATIONS:
             return None
-        module, attribute = LOCATIONS[cmd_name].split(":")
+        place = LOCATIONS[cmd_name]
+        if isinstance(place, Deferred):
+            return place
+        module, attribute = place.split(":")
         found = getattr(import_module(module), attribute)
         assert isinstance(found, click.Command)
         return found
@@ -121,7 +126,11 @@ cli.params.extend(common_options())
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script: run one command and exit with its code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for stream in (sys.stdout, sys.stderr):  # file names that are not UTF-8 must not end a run
+    for stream in (
+        sys.stdin,
+        sys.stdout,
+        sys.stderr,
+    ):  # bytes that are not UTF-8 must not end a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = run_command(arguments)
@@ -129,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _after_broken_pipe()
+    except OSError as error:
+        code = _after_full_disk(error)
     sys.exit(code)
 
 
@@ -143,13 +154,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except SpecragError as error:
         if debug:
             _traceback()
-        show_error(
-            what=error.what,
-            where=error.where,
-            fix=error.fix,
-            kind=type(error).__name__,
-            as_json=as_json,
-        )
+        show_error(error, as_json=as_json)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("\ninterrupted", file=sys.stderr)
@@ -157,7 +162,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except (BrokenPipeError, SystemExit):  # click itself only exits where a pipe has broken
         return _after_broken_pipe()
     except Exception as error:
-        return _internal_fault(error, as_json, debug)
+        return _fault(error, as_json, debug)
 
 
 def _usage_error(error: click.ClickException, as_json: bool) -> int:
@@ -166,27 +171,23 @@ def _usage_error(error: click.ClickException, as_json: bool) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message())
         return 2
-    show_error(
-        what=error.format_message().rstrip("."),
-        where=path,
-        fix=f"See `{path} --help`",
-        kind="UsageError",
-        as_json=as_json,
-    )
+    what = error.format_message().rstrip(".")
+    show_error(UsageError(what, where=path, fix=f"See `{path} --help`"), as_json=as_json)
     return 2
 
 
-def _internal_fault(error: Exception, as_json: bool, debug: bool) -> int:
+def _fault(error: Exception, as_json: bool, debug: bool) -> int:
+    """What no part of specrag has foreseen; a full disk apart, a fault of specrag itself."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return _after_full_disk(error)
     if debug:
         _traceback()
-    show_error(
-        what=f"specrag itself failed: {type(error).__name__}: {error}",
-        where=None,
-        fix="Please report it (see CONTRIBUTING.md) with "
-        + ("the lines above" if debug else "what the same command prints with --debug"),
-        kind="InternalFault",
-        as_json=as_json,
+    lines = "the lines above" if debug else "what the same command prints with --debug"
+    fault = SpecragError(
+        f"specrag itself failed: {type(error).__name__}: {error}",
+        fix=f"Please report it (see CONTRIBUTING.md) with {lines}",
     )
+    show_error(fault, as_json=as_json, kind="InternalFault")
     return INTERNAL_FAULT
 
 
@@ -198,8 +199,19 @@ def _traceback() -> None:
 
 def _after_broken_pipe() -> int:
     """The reader has gone (`| head`): say nothing, not even when Python flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     return BROKEN_PIPE
+
+
+def _after_full_disk(error: OSError) -> int:
+    """Standard output goes to a file on a full disk, or temporary files have no room."""
+    _silence(sys.stdout)
+    print(f"error: {error.strerror}\n  fix: Free some space, or set TMPDIR", file=sys.stderr)
+    return 1
+
+
+def _silence(stream: IO[str]) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import click
 
 from edge.screen import Screen, open_screen, printable
 from edge.settings import FLAG, PATH, SETTINGS, Scope, Setting, Settings, resolve
+from runtime.errors import SpecragError
 
 SCHEMA_VERSION = 1
 
@@ -143,6 +145,34 @@ class _Command(click.Command):
         return super().parse_args(ctx, repeated(args, self._several) if self._several else args)
 
 
+class Deferred(click.Command):
+    """Stands in lists for a command elsewhere, which is imported when it is called."""
+
+    def __init__(self, name: str, place: str, summary: str) -> None:
+        """
+        Args:
+            place: `module:attribute`.
+        """
+        super().__init__(name, help=summary, add_help_option=False)
+        self._place = place
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        module, attribute = self._place.split(":")
+        found = getattr(import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+
 def repeated(args: list[str], option: str) -> list[str]:
     """`--x a b` as `--x a --x b`."""
     spread: list[str] = []
@@ -196,11 +226,16 @@ def _examples(examples: Sequence[str]) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
 
 
-def show_error(*, what: str, where: str | None, fix: str | None, kind: str, as_json: bool) -> None:
-    """One error, in the one shape: JSON on standard output, or red on standard error."""
+def show_error(error: SpecragError, *, as_json: bool, kind: str | None = None) -> None:
+    """One error, in the one shape: JSON on standard output, or red on standard error.
+
+    Args:
+        kind: instead of the error's class.
+    """
+    what, where, fix = error.what, error.where, error.fix
     if as_json:
-        error = {"what": what, "where": where, "fix": fix, "kind": kind}
-        write_json({"schema_version": SCHEMA_VERSION, "error": error})
+        told = {"what": what, "where": where, "fix": fix, "kind": kind or type(error).__name__}
+        write_json({"schema_version": SCHEMA_VERSION, "error": told})
         return
     screen = open_screen(sys.stderr)
     screen.line(("error: ", "bad"), (printable(what), "strong"))

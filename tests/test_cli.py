@@ -15,7 +15,8 @@ import pytest
 
 from edge.assembly import DEFAULT_BUNDLES
 from edge.cli import LOCATIONS, cli
-from edge.commands.heavy import Deferred
+from edge.command import Deferred
+from edge.commands.heavy import Workshop
 from tests.shell import ROOT, VALVE, Shell, make_models
 
 
@@ -38,8 +39,10 @@ def commands() -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
 
     def walk(path: str, command: click.Command) -> None:
-        if isinstance(command, Deferred):
+        if isinstance(command, Workshop):
             return  # of export/, which tests its own
+        if isinstance(command, Deferred):
+            command = command.load()
         found.append((path, command))
         if isinstance(command, click.Group):
             for name in command.list_commands(click.Context(command)):
@@ -186,6 +189,57 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     process.stderr.close()
     assert process.wait(timeout=30) == 141
     assert err == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_standard_output(shell: Shell) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "edge.cli", "--help"],
+            cwd=ROOT,
+            env=shell.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No space left on device\n")
+    assert done.stderr.count("error") == 1
+
+
+def test_ctrl_c_while_adding_keeps_what_was_published(shell: Shell) -> None:
+    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
+    for number in range(30):
+        shell.write(f"many/{number}.txt", text)
+    process = shell.start("add", str(shell.home / "many"))
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode in (0, 130), "it may have been done already"
+    assert b"Traceback" not in err
+    assert shell("add", shell.home / "many", "--json").code == 0
+    assert len(shell("list", "--json").json["documents"]) == 30
+    assert shell("verify").code == 0
+
+
+def test_help_imports_no_models(shell: Shell) -> None:
+    """Shells call the program on every press of the tab key."""
+    program = (
+        "import sys\n"
+        "from edge.cli import run_command\n"
+        "assert run_command(['--help']) == 0\n"
+        "print([m for m in ('numpy', 'starlette', 'tokenizers') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 FORBIDDEN = (

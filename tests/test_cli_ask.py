@@ -136,6 +136,27 @@ def test_questions_from_a_pipe_are_answered_line_by_line(station: Shell) -> None
     assert [one["question"] for one in answers] == [QUESTION, "What does the code mean?"]
 
 
+def test_one_bad_line_does_not_end_the_others(station: Shell) -> None:
+    result = station("ask", "--json", stdin=f"🙂\n{QUESTION}\n")
+    first, second = [json.loads(line) for line in result.out.splitlines()]
+    assert first["error"]["kind"] == "QuestionError"
+    assert second["question"] == QUESTION
+    assert result.code == 2
+
+
+def test_bytes_that_are_not_utf8_may_be_piped_in(station: Shell) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "edge.cli", "ask"],
+        cwd=ROOT,
+        env=station.environment(),
+        input=b"Who tests the relief \xff\xfe valve?\n",
+        capture_output=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert b"route " in process.stdout
+
+
 def test_the_log_keeps_every_trace(station: Shell, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     for _ in range(2):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge.command import SCHEMA_VERSION, Run, command
-from runtime.errors import SpecragError
+from edge.command import SCHEMA_VERSION, Run, command, show_error
+from runtime.errors import QuestionError
 
 if TYPE_CHECKING:
     from edge.assembly import Assembled
@@ -33,7 +33,7 @@ _HELP = ":explain  show how each answer came about, or stop it\n:quit     leave 
 )
 @click.argument("question", nargs=-1, metavar="[QUESTION]")
 @click.option("--explain", is_flag=True, help="Show subsets, drafts, every score and timings.")
-def ask(run: Run, question: tuple[str, ...], explain: bool) -> None:
+def ask(run: Run, question: tuple[str, ...], explain: bool) -> int:
     """Ask a question; without one, ask many.
 
     Without a QUESTION, questions are read from the terminal, or one a line from a pipe. An answer
@@ -43,13 +43,13 @@ def ask(run: Run, question: tuple[str, ...], explain: bool) -> None:
     if question:
         with _assembled(run) as assembled:
             _answer(run, assembled, " ".join(question), explain)
-    elif sys.stdin.isatty():
+        return 0
+    if sys.stdin.isatty():
         _converse(run, explain)
-    else:
-        with _assembled(run) as assembled:
-            for line in sys.stdin:
-                if line.strip():
-                    _answer(run, assembled, line, explain)
+        return 0
+    with _assembled(run) as assembled:
+        codes = [_try(run, assembled, line, explain) for line in sys.stdin if line.strip()]
+        return max(codes, default=0)
 
 
 @contextmanager
@@ -89,6 +89,16 @@ def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> Non
         show_explanation(run.screen, answer, events, pipeline.knowledge_base)
 
 
+def _try(run: Run, assembled: Assembled, question: str, explain: bool) -> int:
+    """Answer one of many questions; one that cannot be asked does not end the others."""
+    try:
+        _answer(run, assembled, question, explain)
+    except QuestionError as error:
+        show_error(error, as_json=run.json)
+        return error.exit_code
+    return 0
+
+
 def _last(events: list[Event]) -> Answer:
     from runtime.pipeline import Answered
 
@@ -100,8 +110,6 @@ def _last(events: list[Event]) -> Answer:
 def _converse(run: Run, explain: bool) -> None:
     """Read questions from the terminal until it ends; one failing question does not end it."""
     import readline  # noqa: F401  input() then has editing and history
-
-    from edge.command import show_error
 
     with _assembled(run) as assembled:
         documents = assembled.pipeline.knowledge_base.statistics().documents
@@ -120,13 +128,4 @@ def _converse(run: Run, explain: bool) -> None:
             elif line.startswith(":"):
                 run.notices.line(_HELP)
             elif line:
-                try:
-                    _answer(run, assembled, line, explain)
-                except SpecragError as error:
-                    show_error(
-                        what=error.what,
-                        where=error.where,
-                        fix=error.fix,
-                        kind=type(error).__name__,
-                        as_json=run.json,
-                    )
+                _try(run, assembled, line, explain)

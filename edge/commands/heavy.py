@@ -7,48 +7,30 @@ install it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import click
 
-from edge.command import group
+from edge.command import Deferred, group
 from runtime.errors import MissingExtra, SpecragError
 
 INSTALL = "pip install 'specrag[export]'"
 
 
-class Deferred(click.Command):
-    """Stands for a command elsewhere, which is imported when it is called."""
-
-    def __init__(self, name: str, place: str, summary: str) -> None:
-        super().__init__(name, help=summary, add_help_option=False)
-        self._place = place
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        return self.load().make_context(info_name, args, parent, **extra)
+class Workshop(Deferred):
+    """A command of `export/`."""
 
     def load(self) -> click.Command:
-        """The command itself.
-
+        """
         Raises:
             MissingExtra: what it needs is not installed.
         """
-        module, attribute = self._place.split(":")
         try:
-            found = getattr(import_module(module), attribute)
+            return _Reporting(super().load())
         except ModuleNotFoundError as error:
             raise MissingExtra(
                 f"`specrag {self.name}` needs the package {error.name}", fix=INSTALL
             ) from error
-        assert isinstance(found, click.Command)
-        return _Reporting(found)
 
 
 class _Reporting(click.Command):
@@ -83,7 +65,7 @@ class _Reporting(click.Command):
 
 
 def _workshop(
-    name: str, help: str, examples: Sequence[str], commands: Sequence[Deferred]
+    name: str, help: str, examples: Sequence[str], commands: Sequence[Workshop]
 ) -> click.Group:
     made = group(name, help=help, examples=examples)
     for command in commands:
@@ -99,8 +81,8 @@ export = _workshop(
         "specrag export verifier ./my-verifier-checkpoint -o my-verifier --offline",
     ),
     (
-        Deferred("drafter", "export.drafter:command", "Make an INT8 drafter bundle."),
-        Deferred("verifier", "export.verifier:command", "Make an FP16 verifier bundle."),
+        Workshop("drafter", "export.drafter:command", "Make an INT8 drafter bundle."),
+        Workshop("verifier", "export.verifier:command", "Make an FP16 verifier bundle."),
     ),
 )
 
@@ -112,12 +94,12 @@ train = _workshop(
         "specrag train finetune ./checkpoint --data questions.jsonl -o better",
     ),
     (
-        Deferred("distil", "export.training:distil_command", "Teach a smaller model."),
-        Deferred("finetune", "export.training:finetune_command", "Train a model on questions."),
+        Workshop("distil", "export.training:distil_command", "Teach a smaller model."),
+        Workshop("finetune", "export.training:finetune_command", "Train a model on questions."),
     ),
 )
 
-calibrate = Deferred(
+calibrate = Workshop(
     "calibrate",
     "export.calibration:command",
     "Fit the map from scores to probabilities.",
