@@ -334,6 +334,20 @@ def test_pdf_numbered_steps_with_wide_gaps_are_no_table(tmp_path: Path) -> None:
     assert text == "1. Close V-60.\n2. Open V-61.\n3. Drain the casing."
 
 
+def test_pdf_commands_keep_their_lines(tmp_path: Path) -> None:
+    def draw(canvas: Canvas) -> None:
+        canvas.drawString(72, 700, "Load the program with these commands, one after the other:")
+        canvas.setFont("Courier", 12)
+        canvas.drawString(90, 686, "SET 12 = 0.45")
+        canvas.drawString(90, 672, "RUN")
+        canvas.setFont("Helvetica", 12)
+        canvas.drawString(72, 658, "and wait until the green lamp stays on.")
+        canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    assert "\n\nSET 12 = 0.45\nRUN\n\nand wait" in text
+
+
 def test_pdf_hidden_text_is_reported(tmp_path: Path) -> None:
     def draw(canvas: Canvas) -> None:
         canvas.drawString(72, 700, "Seen words.")

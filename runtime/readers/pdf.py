@@ -18,6 +18,9 @@ from runtime.readers.packages import encrypted
 from runtime.readers.pdf_layout import Box, PageContent, Word, layout
 from runtime.safety import NOT_INDEXED
 
+_MONOSPACED = (b"courier", b"mono", b"cmtt", b"consol", b"typewriter")
+_OFF = "text off the page"
+_SPILL = 72.0  # points by which an overlong line may leave the page
 _MOST_PAGES = 20_000
 _MOST_CHARACTERS = 400_000  # on one page
 _MOST_OBJECTS = 20_000  # on one page: drawings beyond that are not looked at
@@ -141,6 +144,8 @@ class _WordBuilder:
         self._content = content
         self._letters: list[str] = []
         self._box = (0.0, 0.0, 0.0, 0.0)
+        self._first = 0  # index of the word's first character
+        self._origin = (ctypes.c_double(), ctypes.c_double())
         self._style = _PLAIN
         self._after_space = False
         self._hidden: dict[str, list[str]] = {}
@@ -175,12 +180,14 @@ class _WordBuilder:
             box_of(text, index, rectangle)
             box = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
             letter = "-" if code in _HYPHENS else chr(code)
-            if (style.suspect or _outside(box, content.box)) and (
-                why := _why_hidden(style, box, content)
-            ):
-                self._close()
-                self._hide(why, letter)
-                continue
+            if style.suspect or _outside(box, content.box):
+                why = _why_hidden(style, box, content)
+                if why == _OFF and self._spills(box):
+                    why = None
+                if why:
+                    self._close()
+                    self._hide(why, letter)
+                    continue
             if self._letters and style is self._style and not self._gap(box):
                 before = self._box
                 self._box = (
@@ -191,7 +198,7 @@ class _WordBuilder:
                 )
             else:
                 self._close()
-                self._style, self._box = style, box
+                self._style, self._box, self._first = style, box, index
             self._letters.append(letter)
         self._close()
         content.hidden += [(why, "".join(parts)) for why, parts in self._hidden.items()]
@@ -203,15 +210,41 @@ class _WordBuilder:
         self._content.words.append(
             Word(
                 "".join(self._letters),
-                *self._box,
+                *self._on_baseline(),
                 size=style.size,
                 bold=style.bold,
                 angle=style.angle,
+                mono=style.mono,
                 glued=not self._after_space,
             )
         )
         self._after_space = False
         self._letters = []
+
+    def _on_baseline(self) -> tuple[float, float, float, float]:
+        """The word's box with a height from its baseline and size.
+
+        The boxes of two fonts on one line differ wildly; their baselines do not.
+        """
+        left, bottom, right, top = self._box
+        x, y = self._origin
+        if not self._pdfium.FPDFText_GetCharOrigin(self._text, self._first, x, y):
+            return self._box
+        down, up = 0.22 * self._style.size, 0.78 * self._style.size
+        turned = {
+            0: (left, y.value - down, right, y.value + up),
+            90: (x.value - up, bottom, x.value + down, top),
+            180: (left, y.value - up, right, y.value + down),
+            270: (x.value - down, bottom, x.value + up, top),
+        }
+        return turned.get(self._style.angle, self._box)
+
+    def _spills(self, box: tuple[float, float, float, float]) -> bool:
+        """Whether a line that begins on the page runs a little over its right edge."""
+        page = self._content.box
+        if not self._letters or box[2] > page.right + _SPILL:
+            return False
+        return abs(box[1] - self._box[1]) < 1.0 and self._box[0] < page.right
 
     def _gap(self, box: tuple[float, float, float, float]) -> bool:
         """Whether a character does not follow the word at hand, seen along its direction."""
@@ -264,7 +297,7 @@ def _why_hidden(
     style: _Style, box: tuple[float, float, float, float], content: PageContent
 ) -> str | None:
     if _outside(box, content.box):
-        return "text off the page"
+        return _OFF
     if style.size < 1.0:
         return "font size of zero"
     if style.invisible:
@@ -284,6 +317,7 @@ class _Style:
     angle: int = 0
     invisible: bool = False
     white: bool = False
+    mono: bool = False
 
     @property
     def suspect(self) -> bool:
@@ -314,9 +348,11 @@ def _read_style(pdfium: Any, text: Any, index: int) -> _Style:
     name = ctypes.create_string_buffer(128)
     flags = ctypes.c_int()
     pdfium.FPDFText_GetFontInfo(text, index, name, 128, flags)
-    bold = b"bold" in name.value.lower() or b"black" in name.value.lower()
+    family = name.value.lower()
+    bold = b"bold" in family or b"black" in family
+    mono = bool(flags.value & 1) or any(word in family for word in _MONOSPACED)
     bold = bold or pdfium.FPDFText_GetFontWeight(text, index) >= 650
-    return _Style(size, bold, angle, mode in (3, 7) or clear, white)
+    return _Style(size, bold, angle, mode in (3, 7) or clear, white, mono)
 
 
 def _read_scans(

@@ -65,6 +65,7 @@ class Word:
     bold: bool = False
     angle: int = 0
     glued: bool = False
+    mono: bool = False
 
     @property
     def middle(self) -> float:
@@ -125,6 +126,11 @@ class Line:
         self.top = median(word.top for word in words)
         self.size = max(words, key=lambda word: len(word.text)).size
         self.text = _joined(words)
+
+    @property
+    def mono(self) -> bool:
+        """Set in a typewriter face throughout, as commands and listings are."""
+        return all(word.mono for word in self.words)
 
     @property
     def bold(self) -> bool:
@@ -303,6 +309,8 @@ class _Measures:
         self.leading = median(gaps) if gaps else 1.3 * self.body
         bold = sum(len(line.text) for line in lines if line.bold)
         self._bold_stands_out = bold < 0.4 * sum(len(line.text) for line in lines)
+        mono = sum(len(line.text) for line in lines if line.mono)
+        self.code_stands_out = mono < 0.5 * sum(len(line.text) for line in lines)
         self.vocabulary = Vocabulary([line.text for line in lines])
 
     def heading_level(self, lines: Sequence[Line], text: str) -> int:
@@ -690,6 +698,8 @@ def _begins(
     """Whether a line begins a new block after `group`."""
     above = group[-1]
     size = max(above.size, line.size)
+    if measures.code_stands_out and above.mono != line.mono:
+        return True
     if abs(_half(above.size) - _half(line.size)) >= 1.0 or _ITEM.match(line.text):
         return True
     drop = above.bottom - line.bottom
@@ -713,6 +723,8 @@ def _is_short_title(lines: Sequence[Line], measures: _Measures) -> bool:
 
 
 def _block(lines: Sequence[Line], page: int, measures: _Measures) -> Block:
+    if measures.code_stands_out and all(line.mono for line in lines):
+        return Block("code", "\n".join(line.text for line in lines), page=page)
     text = join_lines([line.text for line in lines], measures.vocabulary)
     level = measures.heading_level(lines, text)
     if level and not (_ITEM.match(text) and not _NUMBERED.match(text)):
