@@ -62,7 +62,7 @@ class Measured:
 
     def medians(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """The median over repetitions, for each question."""
-        return np.median(np.asarray(self.totals), axis=1)
+        return np.asarray(np.median(np.asarray(self.totals), axis=1), dtype=np.float64)
 
 
 def measure(
@@ -78,7 +78,7 @@ def measure(
         for repetition in range(repetitions):
             for route in ROUTES if repetition % 2 == 0 else reversed(ROUTES):
                 started = time.perf_counter()
-                answer = pipeline.answer(question, replace(options, route=route))  # type: ignore[arg-type]
+                answer = pipeline.answer(question, squad.routed(options, route))
                 measured[route].add(answer, (time.perf_counter() - started) * 1e3)
     return measured
 
@@ -182,7 +182,7 @@ def example_workload() -> Workload:
     from runtime.readers import find_files, read_document
 
     questions = [json.loads(line)["question"] for line in EXAMPLE_QUESTIONS.open(encoding="utf-8")]
-    documents = [d for found in find_files([EXAMPLE]) for d in read_document(found.path)]
+    documents = [d for found in find_files([EXAMPLE]).files for d in read_document(found.path)]
     return Workload(tuple(questions), tuple(documents))
 
 

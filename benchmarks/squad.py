@@ -21,13 +21,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from runtime.documents import ParsedDocument, RetrievedWindow, Span
 from runtime.errors import UsageError
-from runtime.pipeline import Answer, Answered, AskOptions, Pipeline, Retrieved
+from runtime.pipeline import Answer, Answered, AskedRoute, AskOptions, Pipeline, Retrieved
 
 ROUTES = ("speculative", "standard", "drafter", "auto")
 
@@ -154,6 +154,11 @@ def placement_json(placement: Any) -> dict[str, Any]:
     }
 
 
+def routed(options: AskOptions, route: str) -> AskOptions:
+    """`options` for one route."""
+    return replace(options, route=cast("AskedRoute", route))
+
+
 def ask_all(
     pipeline: Pipeline, questions: Sequence[Question], options: EvalOptions, progress: Progress
 ) -> tuple[dict[str, _Tally], int]:
@@ -167,7 +172,7 @@ def ask_all(
         windows: tuple[RetrievedWindow, ...] = ()
         for route in options.routes:
             started = time.perf_counter()
-            for event in pipeline.ask(question.question, replace(ask, route=route)):
+            for event in pipeline.ask(question.question, routed(ask, route)):
                 if isinstance(event, Retrieved):
                     windows = event.windows
                 elif isinstance(event, Answered):
@@ -185,7 +190,7 @@ def warm_up(pipeline: Pipeline, question: str, ask: AskOptions, routes: Sequence
     """Run every route a few times, so that the first question is not the one that allocates."""
     for _ in range(3):
         for route in routes:
-            pipeline.answer(question, replace(ask, route=route))  # type: ignore[arg-type]
+            pipeline.answer(question, routed(ask, route))
 
 
 def bears_answer(windows: Sequence[RetrievedWindow], question: Question) -> bool:

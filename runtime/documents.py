@@ -129,7 +129,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedWindow:
-    """A window and why it was chosen: its BM25 score (no unit, higher is better) and rank from 0."""
+    """A window and why it was chosen: its BM25 score (higher is better) and rank from 0."""
 
     window: Window
     score: float

@@ -23,7 +23,7 @@ def _cluster_start(text: str, position: int) -> int:
     origin = _safe_origin(text, position)
     for match in _CLUSTER.finditer(text, origin, min(len(text), position + _REACH)):
         if match.end() > position:
-            return match.start()
+            return int(match.start())
     return position
 
 
@@ -33,7 +33,7 @@ def _cluster_end(text: str, position: int) -> int:
     origin = _safe_origin(text, position)
     for match in _CLUSTER.finditer(text, origin, min(len(text), position + _REACH)):
         if match.end() >= position:
-            return match.end()
+            return int(match.end())
     return position
 
 

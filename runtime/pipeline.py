@@ -37,6 +37,7 @@ from runtime.verification import (
 )
 
 Route = Literal["speculative", "standard", "drafter", "abstained"]
+AskedRoute = Literal["auto", "speculative", "standard", "drafter"]
 MAX_QUESTION_CHARACTERS = 2000
 
 
@@ -53,7 +54,7 @@ class AskOptions:
         drafter_deadline: seconds the drafter may take before standard RAG takes over; None waits.
     """
 
-    route: Literal["auto", "speculative", "standard", "drafter"] = "auto"
+    route: AskedRoute = "auto"
     windows: int = 10
     subsets: int = 4
     strategy: str = "clusters"

@@ -105,7 +105,7 @@ _ABBREVIATIONS = frozenset(
 
 
 def sentence_spans(text: str) -> list[Span]:
-    """The sentences of `text` in order, each trimmed of white space; together they hold all words."""
+    """The sentences of `text` in order, trimmed of white space; together they hold all words."""
     spans: list[Span] = []
     start = 0
     for match in _BREAK.finditer(text):

@@ -130,7 +130,7 @@ def log_support(margin: float) -> float:
 def log_odds(log_probability: float) -> float:
     """ln(p / (1 - p)) of p = exp(log_probability): 0 where p is one half.
 
-    Undoes `log_support` up to the temperature. Bounded to ±700 so that it stays finite for p of 0 and 1.
+    Undoes `log_support` up to the temperature. Bounded to ±700, so finite for p of 0 and 1.
     """
     if log_probability >= -1e-304:
         return 700.0

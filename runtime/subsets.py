@@ -80,14 +80,14 @@ def by_clusters(
 
 
 def by_round_robin(
-    windows: Sequence[RetrievedWindow], m: int, generator: np.random.Generator
+    windows: Sequence[RetrievedWindow], m: int, _: np.random.Generator
 ) -> NDArray[np.intp]:
     """Ranks dealt like cards: 0 1 2 … m-1 0 1 2 …"""
     return np.arange(len(windows), dtype=np.intp) % m
 
 
 def by_source(
-    windows: Sequence[RetrievedWindow], m: int, generator: np.random.Generator
+    windows: Sequence[RetrievedWindow], m: int, _: np.random.Generator
 ) -> NDArray[np.intp]:
     """Windows of one document stay together; documents go to the emptiest subset, best first."""
     membership = np.empty(len(windows), dtype=np.intp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture(autouse=True)
-def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail any connection to an address that is not loopback."""
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, _guarded(getattr(socket.socket, name)))
-    yield
 
 
 def _guarded(connect: Callable[..., Any]) -> Callable[..., Any]:

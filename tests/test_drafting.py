@@ -63,7 +63,7 @@ def test_answers_are_slices_of_the_document_in_drafts_and_verdicts(world, questi
 
 
 def test_the_overlap_model_finds_the_right_sentence(world):
-    """The tiny models are built to answer beside the question's words: the pipeline must carry it."""
+    """The tiny models answer beside the question's words: the pipeline must carry that through."""
     made, _ = draft(world, QUESTIONS[1])
     best = made.drafts[0]
     assert "E-17" in best.rationale_text

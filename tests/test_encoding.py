@@ -1,4 +1,4 @@
-"""Pairs of question and context, for each tokenizer family, against the tokenizer's own encoding."""
+"""Pairs of question and context, for each family, against the tokenizer's own encoding."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ def builder() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "build_binaries", ROOT / "examples/build_binaries.py"
     )
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,6 @@ def test_where_sentences_end(text, sentences):
 def test_sentences_are_ordered_trimmed_and_lose_nothing(text):
     spans = sentence_spans(text)
     assert all(s.of(text) == s.of(text).strip() != "" for s in spans)
-    assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
     kept = "".join(s.of(text) for s in spans)
     assert "".join(kept.split()) == "".join(text.split())

@@ -19,9 +19,7 @@ from tests.tiny_models import CORPUS, Family, make_bundle
 
 
 def parsed(text: str, source: str = "text") -> ParsedDocument:
-    return ParsedDocument(
-        source=source, title="", media_type="text/plain", text=text, breaks=(0,)
-    )
+    return ParsedDocument(source=source, title="", media_type="text/plain", text=text, breaks=(0,))
 
 
 def fill(path: Path, drafter: Bundle, texts: Sequence[str] = CORPUS) -> None:
