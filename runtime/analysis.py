@@ -97,7 +97,7 @@ class Analyzer:
             if not wanted.isdisjoint(terms):
                 relevant[chunk] = [term for term in terms if term in wanted]
         return [
-            Counter(chain.from_iterable(relevant[c] for c in found if c in relevant))
+            Counter([term for chunk in found if chunk in relevant for term in relevant[chunk]])
             for found in chunks
         ]
 

@@ -16,7 +16,8 @@ from runtime.documents import Document, Flag, Heading, Span, Window
 from runtime.errors import KnowledgeBaseDamaged
 from runtime.windows import PackedTokens, unpack
 
-_VISIBLE = "born <= :at AND (died IS NULL OR died > :at)"
+# The plus keeps SQLite from using the index on `born`, which nearly all documents match.
+_VISIBLE = "+born <= :at AND (died IS NULL OR died > :at)"
 _SQL_VARIABLES = 500
 
 

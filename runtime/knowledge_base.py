@@ -395,6 +395,11 @@ class KnowledgeBase:
             term: math.log1p((passages - n + 0.5) / (n + 0.5)) for term, n in frequencies.items()
         }
 
+    def indexed_terms(self) -> Iterator[tuple[int, list[str]]]:
+        """Number and terms of every passage, as they are indexed."""
+        with self._reading():
+            yield from self._terms_of_born(-1)
+
     @property
     def stale(self) -> bool:
         """Whether any window was cut for another tokenizer, length or overlap than this one's."""

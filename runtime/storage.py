@@ -268,6 +268,7 @@ def _open(path: Path, parameters: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cache_size = -16000")  # 16 MB
     return connection
 
 
