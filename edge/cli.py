@@ -22,6 +22,7 @@ from runtime.errors import SpecragError, UsageError
 INTERNAL_FAULT = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+COMPLETION = "_SPECRAG_COMPLETE"  # click's variable, set by the completion scripts
 
 # section -> command -> where it is; a stand-in for one that takes long to import.
 SECTIONS: Mapping[str, Mapping[str, str | Deferred]] = {
@@ -126,6 +127,8 @@ cli.params.extend(common_options())
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script: run one command and exit with its code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if os.environ.get(COMPLETION):
+        cli.main(arguments, prog_name="specrag")  # answers the shell, and exits
     for stream in (
         sys.stdin,
         sys.stdout,
@@ -168,7 +171,7 @@ def run_command(arguments: Sequence[str]) -> int:
 def _usage_error(error: click.ClickException, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "specrag"
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2 on
         print(error.format_message())
         return 2
     what = error.format_message().rstrip(".")

@@ -8,7 +8,6 @@ from click.shell_completion import get_completion_class
 from edge.command import Run, command
 from runtime.errors import UsageError
 
-VARIABLE = "_SPECRAG_COMPLETE"  # click's name for the program `specrag`
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -26,9 +25,9 @@ def completion(run: Run, shell: str) -> None:
     found = get_completion_class(shell)
     if found is None:
         raise UsageError(f"There is no completion for {shell}", fix=f"Choose of: {SHELLS}")
-    from edge.cli import cli
+    from edge.cli import COMPLETION, cli
 
-    script = found(cli, {}, "specrag", VARIABLE).source()
+    script = found(cli, {}, "specrag", COMPLETION).source()
     if run.json:
         run.emit({"shell": shell, "script": script})
     else:
