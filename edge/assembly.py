@@ -308,18 +308,17 @@ def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tupl
             where=str(verifier.path / CALIBRATION),
             fix="Fit it again with `specrag calibrate`",
         ) from error
-    if fitted_beside not in _identities(drafter):
+    if fitted_beside not in _graph_digests(drafter):
         return Calibration({}), (
-            f"confidences are uncalibrated: {verifier.manifest.name} was calibrated beside the "
-            f"drafter {fitted_beside}, not {drafter.manifest.name}",
+            f"confidences are uncalibrated: {verifier.manifest.name} was calibrated beside "
+            f"another drafter than {drafter.manifest.name}",
         )
     return Calibration({route: CalibrationMap.from_json(raw) for route, raw in maps.items()}), ()
 
 
-def _identities(bundle: Bundle) -> set[str]:
-    """What a bundle may be called by: its name, or the sha256 of one of its graphs."""
-    graphs = bundle.manifest.graphs.values()
-    return {bundle.manifest.name, *(bundle.manifest.files[name].sha256 for name in graphs)}
+def _graph_digests(bundle: Bundle) -> set[str]:
+    """The sha256 of each graph: names may be given twice, these may not."""
+    return {bundle.manifest.files[name].sha256 for name in bundle.manifest.graphs.values()}
 
 
 def ask_options(settings: Settings) -> AskOptions:

@@ -175,7 +175,8 @@ def pair(settings: Settings) -> tuple[Bundle, Bundle]:
 
 def test_calibration_is_used_for_the_pair_it_was_fitted_for(settings: Settings) -> None:
     drafter, verifier = pair(settings)
-    verifier = calibrated(verifier, drafter.manifest.name)
+    graph = drafter.manifest.files[drafter.manifest.graphs["int8"]]
+    verifier = calibrated(verifier, graph.sha256)
     calibration, doubts = calibration_of(drafter, verifier)
     assert doubts == ()
     confidence = calibration.confidence("speculative", -0.1)
@@ -185,11 +186,13 @@ def test_calibration_is_used_for_the_pair_it_was_fitted_for(settings: Settings) 
 
 
 def test_calibration_of_another_drafter_is_not_used(settings: Settings) -> None:
-    """It would promise a probability that nobody measured."""
+    """It would promise a probability that nobody measured; the name alone is no proof, since a
+    drafter that was trained on keeps its name."""
     drafter, verifier = pair(settings)
-    calibration, doubts = calibration_of(drafter, calibrated(verifier, "another-drafter"))
+    calibration, doubts = calibration_of(drafter, calibrated(verifier, "0" * 64))
     assert not calibration.confidence("speculative", -0.1).calibrated
-    assert "another-drafter" in doubts[0]
+    assert "another drafter than tiny-drafter" in doubts[0]
+    assert calibration_of(drafter, calibrated(verifier, drafter.manifest.name))[1] == doubts
 
 
 def test_without_calibration_confidences_say_so(settings: Settings, tmp_path: Path) -> None:
