@@ -22,8 +22,8 @@ NOT_INDEXED = "not-indexed"
 SUSPICIOUS = frozenset((ADDRESSES_MODEL, HIDDEN, DUPLICATION))
 
 _EXCERPT = 120  # characters quoted in a flag
+_AROUND = 200  # characters around a telling word that a phrasing may span
 _MOST_FLAGS = 5  # of one kind
-_PIECE_END = re.compile(r"(?<=[.!?]) +|(?<=[。！？]) *|\n+")
 
 _RULES = r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
 
@@ -196,14 +196,12 @@ def _addresses(text: str) -> list[tuple[int, str]]:
         for word in phrasing.words:
             place = lowered.find(word)
             while place >= 0 and len(found) < _MOST_FLAGS:
-                start = text.rfind("\n\n", 0, place)
-                start = 0 if start < 0 else start + 2
-                end = text.find("\n\n", place)
-                end = len(text) if end < 0 else end
-                if match := phrasing.pattern.search(text, start, end):
-                    quote = text[match.start() : min(end, match.start() + _EXCERPT)]
+                start = max(text.rfind("\n\n", 0, place), place - _AROUND, 0)
+                if match := phrasing.pattern.search(text, start, place + _AROUND):
+                    quote = text[match.start() : match.start() + _EXCERPT].partition("\n\n")[0]
                     found.setdefault(match.start(), " ".join(quote.split()))
-                place = lowered.find(word, end)
+                    place = max(place, match.end())
+                place = lowered.find(word, place + 1)
     return sorted(found.items())
 
 
@@ -223,7 +221,9 @@ def _duplication(text: str) -> list[Flag]:
     """
     if len(text) < 300:
         return []
-    passages = Counter(piece for piece in _PIECE_END.split(text) if len(piece) >= 20)
+    for end in ". ", "! ", "? ", "。", "！", "？":
+        text = text.replace(end, f"{end}\n")
+    passages = Counter(piece.rstrip() for piece in text.split("\n") if len(piece) >= 20)
     flags = []
     for passage, count in passages.most_common(_MOST_FLAGS):
         long_enough = len(passage) >= 60 or not passage.isascii()

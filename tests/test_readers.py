@@ -435,6 +435,22 @@ def test_docx(tmp_path: Path) -> None:
     assert document.pages == ()  # DOCX knows no pages before it is laid out
 
 
+def test_docx_cells_that_reach_down_repeat(tmp_path: Path) -> None:
+    import docx
+
+    document = docx.Document()
+    table = document.add_table(rows=3, cols=3)
+    cells = [["Pump", "Task", "Interval"], ["P-1", "Grease", "500 h"], ["", "Align", "900 h"]]
+    for row, texts in enumerate(cells):
+        for column, text in enumerate(texts):
+            table.cell(row, column).text = text
+    table.cell(1, 0).merge(table.cell(2, 0))
+    buffer = io.BytesIO()
+    document.save(buffer)
+    text = _read(tmp_path, "a.docx", buffer.getvalue()).text
+    assert text.endswith("Pump: P-1; Task: Align; Interval: 900 h")
+
+
 def test_pptx(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.pptx", files.deck_pptx())
     assert [h.title for h in document.headings] == ["Pump start-up", "Torques"]

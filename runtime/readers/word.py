@@ -122,7 +122,10 @@ class _Reader:
         return "".join(parts)
 
     def _table(self, table: Any) -> Iterator[Block]:
-        rows = [list(self._cells(row)) for row in table.iter(f"{_W}tr") if _owner(row) is table]
+        merged: dict[int, str] = {}  # column: text of the cell that reaches down
+        rows = [
+            list(self._cells(row, merged)) for row in table.iter(f"{_W}tr") if _owner(row) is table
+        ]
         rows = [row for row in rows if any(cell.strip() for cell in row)]
         if not rows:
             return
@@ -137,15 +140,26 @@ class _Reader:
             header, body = split_header(rows)
             yield from table_blocks(body, header=header)
 
-    def _cells(self, row: Any) -> Iterator[str]:
+    def _cells(self, row: Any, merged: dict[int, str]) -> Iterator[str]:
+        """Texts of a row's cells; a cell merged with the one above repeats its text."""
+        column = 0
         for cell in row.iter(f"{_W}tc"):
             if _owner(cell, "tr") is not row:
                 continue
             text = " ".join(filter(None, (self._text(p).strip() for p in cell.iter(f"{_W}p"))))
+            reach = cell.find(f"{_W}tcPr/{_W}vMerge")
+            if reach is None:
+                merged.pop(column, None)
+            elif reach.get(f"{_W}val") == "restart":
+                merged[column] = text
+            else:
+                text = merged.get(column, text)
             yield text
             span = cell.find(f"{_W}tcPr/{_W}gridSpan")
             width = int(span.get(f"{_W}val") or 1) if span is not None else 1
-            yield from [""] * min(max(width - 1, 0), 60)
+            extra = min(max(width - 1, 0), 60)
+            yield from [""] * extra
+            column += 1 + extra
 
     def _style_name(self, style_id: str) -> str:
         style = self._styles.get(style_id)
