@@ -334,6 +334,21 @@ def test_pdf_numbered_steps_with_wide_gaps_are_no_table(tmp_path: Path) -> None:
     assert text == "1. Close V-60.\n2. Open V-61.\n3. Drain the casing."
 
 
+def test_pdf_list_and_table_that_follow_each_other(tmp_path: Path) -> None:
+    def draw(canvas: Canvas) -> None:
+        for number, step in enumerate(("Close valve V-60", "and wait.", "Open valve V-61.")):
+            canvas.drawString(100, 700 - 12 * number, step)
+        canvas.drawString(72, 700, "1")
+        canvas.drawString(72, 676, "2")
+        for number, (code, meaning) in enumerate((("Code", "Meaning"), ("E-17", "5 bar"))):
+            canvas.drawString(200, 640 - 18 * number, code)
+            canvas.drawString(300, 640 - 18 * number, meaning)
+        canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    assert text == "1 Close valve V-60 and wait.\n2 Open valve V-61.\n\nCode: E-17; Meaning: 5 bar"
+
+
 def test_pdf_commands_keep_their_lines(tmp_path: Path) -> None:
     def draw(canvas: Canvas) -> None:
         canvas.drawString(72, 700, "Load the program with these commands, one after the other:")

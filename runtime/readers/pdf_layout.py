@@ -345,10 +345,14 @@ class _Region:
     lines: list[Line]
     rows: list[list[str]] | None = None
     bold_header: bool = False
+    listed: bool = False  # the first cell of each row is the marker of a list item
 
     def blocks(self, page: int, measures: _Measures) -> Iterator[Block]:
         if self.rows is None:
             yield from _paragraphs(self.lines, page, measures)
+        elif self.listed:
+            for cells in self.rows:
+                yield Block("item", " ".join(filter(None, cells)), page=page)
         elif self.bold_header and len(self.rows) > 1:
             yield from table_blocks(self.rows[1:], header=_names(self.rows[0]), page=page)
         else:
@@ -532,26 +536,39 @@ def _zone(lines: list[Line], start: int) -> tuple[int, list[float]] | None:
         if first.bottom - following.bottom > 2.2 * first.size:
             return None
     free = [(-1e9, 1e9)]
+    left, right = first.left, first.right
     end = start
     best: list[tuple[float, float]] = []
     two_sided = 0
     while end < len(lines):
         narrowed = _free_after(free, lines[end], gutter)
-        interior = _interior(narrowed, lines[start : end + 1])
+        left, right = min(left, lines[end].left), max(right, lines[end].right)
+        interior = [(a, b) for a, b in narrowed if a > left and b < right]
         closed = not interior and (best or end > start + 1)
-        far = end > start and lines[end - 1].bottom - lines[end].bottom > 6 * first.size
-        if end > start and (closed or far):
+        if end > start and (closed or _leaves(lines, start, end, best)):
             break
         free, best = narrowed, interior
         two_sided += len(_segments(lines[end], gutter)) >= 2
         end += 1
     if not best or two_sided < 2 or two_sided < 0.5 * (end - start):
         return None
-    if two_sided == 2 and max(b - a for a, b in best) < 2.0 * first.size:
+    if two_sided == 2 and max(b - a for a, b in best) < 1.5 * first.size:
         return None
     while end > start and len(_segments(lines[end - 1], gutter)) < 2 and _outlying(lines, end - 1):
         end -= 1
     return end, [(a + b) / 2 for a, b in best]
+
+
+def _leaves(
+    lines: list[Line], start: int, end: int, gutters: Sequence[tuple[float, float]]
+) -> bool:
+    """Whether a line is no part of the zone above it: far below, or indented after a larger gap."""
+    drop = lines[end - 1].bottom - lines[end].bottom
+    if drop > 6 * lines[start].size:
+        return True
+    if end < start + 2 or not gutters or lines[end].left < gutters[0][1]:
+        return False
+    return drop > 1.3 * (lines[end - 2].bottom - lines[end - 1].bottom)
 
 
 def _outlying(lines: list[Line], index: int) -> bool:
@@ -580,13 +597,6 @@ def _free_after(
     return free
 
 
-def _interior(free: list[tuple[float, float]], lines: Sequence[Line]) -> list[tuple[float, float]]:
-    """Free intervals with text on both sides."""
-    left = min(line.left for line in lines)
-    right = max(line.right for line in lines)
-    return [(a, b) for a, b in free if a > left and b < right]
-
-
 def _segments(line: Line, gutter: float) -> list[list[Word]]:
     """Runs of words without a gap as wide as a gutter, left to right."""
     words = sorted(line.words, key=lambda word: word.left)
@@ -609,8 +619,11 @@ def _split(lines: list[Line], gutters: list[float]) -> list[_Region]:
             x = (word.left + word.right) / 2
             columns[next(i for i, edge in enumerate(edges) if x < edge)].append(word)
     page = lines[0].page
-    if all(_MARKER.match(line.text) for line in _lines(columns[0], page)):
-        return [_Region(lines)]
+    markers = [line.text for line in _lines(columns[0], page)]
+    if _are_markers(markers, counted=len(gutters) == 1):
+        if len(gutters) > 1:
+            return [_Region(lines)]
+        return [_Region([], _table_rows(lines, edges), listed=True)]
     columns = [column for column in columns if column]
     if _is_running_text(columns):
         ordered = columns[::-1] if _mostly_right_to_left(columns) else columns
@@ -618,6 +631,15 @@ def _split(lines: list[Line], gutters: list[float]) -> list[_Region]:
     rows = _table_rows(lines, edges)
     bold = [all(w.bold for w in line.words) for line in lines]
     return [_Region([], rows, bold[0] and not all(bold) and all(rows[0]))]
+
+
+def _are_markers(cells: Sequence[str], *, counted: bool) -> bool:
+    """Whether a first column holds markers of list items; bare numbers only where they count."""
+    if all(_MARKER.match(cell) for cell in cells):
+        return True
+    if not counted or len(cells) < 2 or not all(cell.isdigit() and len(cell) < 3 for cell in cells):
+        return False
+    return all(int(b) == int(a) + 1 for a, b in pairwise(cells))
 
 
 def _mostly_right_to_left(columns: Sequence[Sequence[Word]]) -> bool:

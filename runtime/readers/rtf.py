@@ -31,7 +31,7 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
 
     title = _TITLE.search(source)
     page = _CODE_PAGE.search(source)
-    text = rtf_to_text(
+    text: str = rtf_to_text(  # type: ignore[no-untyped-call]
         _HIDDEN_GROUP.sub(set_aside, source),
         encoding=f"cp{page.group(1)}" if page else "cp1252",
         errors="replace",
