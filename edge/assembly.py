@@ -164,11 +164,11 @@ def assemble(settings: Settings, *, create: bool = False, writable: bool = False
         try:
             knowledge_base = knowledge_base_work.result()
             drafter, verifier = drafter_work.result(), verifier_work.result()
+            return _joined(knowledge_base, drafter, verifier)
         except BaseException:
             for work in (knowledge_base_work, drafter_work, verifier_work):
                 work.add_done_callback(_close_result)
             raise
-    return _joined(knowledge_base, drafter, verifier)
 
 
 def assemble_with(
@@ -192,7 +192,7 @@ def _digest(text: str) -> tuple[str, int]:
 
 
 def _close_result(work: Future[Any]) -> None:
-    """Close what one thread opened although another one failed."""
+    """Close what one thread opened, because another one failed."""
     if work.cancelled() or work.exception() is not None:
         return
     result = work.result()

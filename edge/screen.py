@@ -134,7 +134,14 @@ class PlainScreen:
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> None:
         width = max((columns(name) for name, _ in pairs), default=0)
         for name, value in pairs:
-            self._write(f"{_pad(printable(name), width)}  {one_line(value)}".rstrip())
+            lines = textwrap.wrap(
+                one_line(value),
+                max(NARROWEST_CELL, PIPE_WIDTH - width - 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line, label in zip_longest(lines, [printable(name)], fillvalue=""):
+                self._write(f"{_pad(label, width)}  {line}".rstrip())
 
     def table(self, title: str, columns_: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         cells = [

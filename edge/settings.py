@@ -345,8 +345,8 @@ def resolve(
     """The settings of one run.
 
     Args:
-        options: values from the command line or from Python; None counts as not given. Text is
-            read as the setting's kind, other values are taken as they are.
+        options: values from the command line or from Python, as text or as what text stands for;
+            None counts as not given.
         config: a config file that must exist; by default `$SPECRAG_CONFIG`, or else config.toml in
             the user's config folder if there is one.
         environment: instead of the process's own.

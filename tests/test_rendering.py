@@ -100,6 +100,18 @@ def test_plain_tables_stay_within_their_width() -> None:
     assert stream.getvalue().count("word") == 60, "wide cells go on below, nothing is lost"
 
 
+def test_plain_pairs_go_on_below_and_break_no_paths() -> None:
+    screen, stream = plain()
+    path = "/folder" * 20
+    screen.pairs([("path", path), ("a long name", "word " * 50), ("empty", "")])
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == f"path         {path}"
+    assert lines[1].startswith("a long name  word word")
+    assert lines[2].startswith("             word word")
+    assert max(map(len, lines[1:])) <= 100
+    assert lines[-1] == "empty"
+
+
 def test_plain_output_has_no_escapes_and_marks_the_answer() -> None:
     screen, stream = plain()
     screen.line(("error: ", "bad"), "what")

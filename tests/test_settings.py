@@ -30,7 +30,7 @@ def test_option_beats_environment_beats_config_beats_default(config: Path) -> No
 def test_values_from_toml_have_their_types(config: Path) -> None:
     config.write_text(
         'threshold = 0.5\nterms = ["draft", "reflection"]\nrefine = false\ndeadline = "none"\n'
-        'kb = "kb"\nverifier_url = "http://10.0.0.7:8300/"\n'
+        'kb = "kb"\nverifier_url = "http://10.0.0.7:8600/"\n'
     )
     found = resolve(config=config, environment={})
     assert found.threshold == 0.5
@@ -38,7 +38,7 @@ def test_values_from_toml_have_their_types(config: Path) -> None:
     assert found.refine is False
     assert found.deadline is None
     assert found.kb == config.parent / "kb", "relative to the file, not to where one stands"
-    assert found.verifier_url == "http://10.0.0.7:8300"
+    assert found.verifier_url == "http://10.0.0.7:8600"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _HELP = ":explain  show how each answer came about, or stop it\n:quit     leave 
     examples=(
         "specrag ask 'How often is the relief valve tested?'",
         "specrag ask --explain --threshold strict 'Which oil does pump 3 need?'",
-        "specrag ask --verifier-url http://10.0.0.7:8300 --token SECRET 'What does E-17 mean?'",
+        "specrag ask --verifier-url http://10.0.0.7:8600 --token SECRET 'What does E-17 mean?'",
         "specrag ask --json < questions.txt",
     ),
 )
