@@ -526,7 +526,7 @@ def _bands(lines: list[Line]) -> list[_Region]:
 def _zone(lines: list[Line], start: int) -> tuple[int, list[float]] | None:
     """The longest run of lines from `start` with gutters that none of its words crosses."""
     first = lines[start]
-    gutter = max(7.0, 0.9 * first.size)
+    gutter = max(7.0, (2.2 if first.mono else 0.9) * first.size)
     if len(_segments(first, gutter)) < 2:
         following = lines[start + 1] if start + 1 < len(lines) else None
         if following is None or len(_segments(following, gutter)) < 2:
