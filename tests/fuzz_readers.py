@@ -171,7 +171,7 @@ def _outcome(path: Path) -> tuple[str, str]:
     except DocumentError as error:
         if "died" in error.what:
             return "died", ""
-        return ("too long" if "too long" in error.what else type(error).__name__), ""
+        return ("too long" if "was stopped" in error.what else type(error).__name__), ""
     except Exception as error:  # what must never reach a caller
         return "failed", f"{type(error).__name__}: {error}"
     return "read", ""

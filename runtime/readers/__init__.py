@@ -7,7 +7,7 @@ text that is already in memory; `find_files` turns what a user typed into files.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.readers.discovery import FoundFile, FoundFiles, display_name, find_files
-from runtime.readers.options import ReadOptions
+from runtime.readers.options import MIB, ReadOptions
 from runtime.sandbox import ChildDied, ChildSaidTooMuch, ChildTimedOut, Sandbox
 
 __all__ = [
@@ -64,16 +64,17 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     """
     options = options or ReadOptions()
     source = display_name(path)
+    seconds = options.seconds + options.seconds_per_mib * _mib(path)
     request = {
         "path": os.fsdecode(os.path.abspath(path)),
         "source": source,
-        "options": asdict(options),
+        "options": asdict(replace(options, seconds=seconds)),
     }
     try:
-        reply = _sandbox.call(request, seconds=options.seconds, output_bytes=options.output_bytes)
+        reply = _sandbox.call(request, seconds=seconds, output_bytes=options.output_bytes)
     except ChildTimedOut as error:
         raise DocumentTooLarge(
-            "Reading it took too long and was stopped",
+            f"Reading it took longer than {seconds:.0f} s and was stopped",
             where=source,
             fix="Split it into smaller files.",
         ) from error
@@ -140,6 +141,14 @@ def parse_text(
 def stop_readers() -> None:
     """End the idle child processes; the next file starts a new one."""
     _sandbox.close()
+
+
+def _mib(path: Path | str) -> float:
+    """Size of a file; 0 where it cannot be told, about which the child will complain."""
+    try:
+        return os.stat(path).st_size / MIB
+    except OSError:
+        return 0.0
 
 
 def _document(told: dict[str, Any]) -> ParsedDocument:

@@ -13,7 +13,8 @@ class ReadOptions:
 
     Attributes:
         file_bytes: largest file that is opened.
-        seconds: wall-clock time for a file without OCR.
+        seconds: wall-clock time for a file without OCR, to which `seconds_per_mib` adds for each
+            MiB of the file: a manual of a thousand pages may take its time on a slow box.
         ocr_seconds: wall-clock time from the moment that OCR begins.
         memory_bytes: address space that parsing may take on top of the idle child's.
         ocr_memory_bytes: the same once OCR begins.
@@ -22,7 +23,8 @@ class ReadOptions:
     """
 
     file_bytes: int = 128 * MIB
-    seconds: float = 120.0
+    seconds: float = 60.0
+    seconds_per_mib: float = 10.0
     ocr_seconds: float = 1800.0
     memory_bytes: int = 1024 * MIB
     ocr_memory_bytes: int = 3072 * MIB
