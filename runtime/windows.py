@@ -26,6 +26,8 @@ from runtime.word_cache import WordCache, is_word_by_word
 # Raised whenever the same tokenizer and options would cut other windows: stored ones turn stale.
 VERSION = 1
 
+_SPACES = np.array([ord(c) for c in map(chr, range(0x3001)) if c.isspace()], np.uint32)
+
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
@@ -175,12 +177,13 @@ def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tupl
 
 
 def _word_starts(text: str, starts: NDArray[np.int32]) -> list[int]:
-    """Indices of the tokens that follow white space."""
-    return [
-        index
-        for index, start in enumerate(starts.tolist())
-        if start > 0 and (text[start - 1].isspace() or text[start].isspace())
-    ]
+    """Indices of the tokens that follow white space, or begin with it."""
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    is_space = np.isin(characters, _SPACES)
+    inner = np.flatnonzero((starts > 0) & (starts < len(characters)))
+    places = starts[inner]
+    found: list[int] = inner[is_space[places - 1] | is_space[places]].tolist()
+    return found
 
 
 def _latest(sorted_indices: list[int], low: int, high: int) -> int | None:
