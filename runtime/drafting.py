@@ -88,16 +88,30 @@ class Drafter:
         self.encoder = encoder
         self.null_index = null_index
 
-    def draft(self, question: str, subsets: Sequence[Subset], options: DraftingOptions) -> Drafts:
+    def draft(
+        self,
+        question: str,
+        subsets: Sequence[Subset],
+        options: DraftingOptions,
+        *,
+        timeout: float | None = None,
+    ) -> Drafts:
         """Read all windows of all subsets at once and draft one answer per subset.
 
         A subset is left without a draft if its windows hold no span at all, or only spans that a
         better-scored subset has drafted already.
+
+        Args:
+            timeout: seconds the model may take.
+
+        Raises:
+            RunTimedOut: it took longer.
+            SessionError: the model cannot be run.
         """
         windows = sorted(
             (found.window for subset in subsets for found in subset.windows), key=len, reverse=True
         )
-        candidates, tokens = self._read(question, windows, options)
+        candidates, tokens = self._read(question, windows, options, timeout)
         drafts = [
             _to_draft(subset, candidate, options)
             for subset, candidate in _choose(subsets, candidates)
@@ -106,13 +120,17 @@ class Drafter:
         return Drafts(tuple(drafts), tokens)
 
     def _read(
-        self, question: str, windows: Sequence[Window], options: DraftingOptions
+        self,
+        question: str,
+        windows: Sequence[Window],
+        options: DraftingOptions,
+        timeout: float | None,
     ) -> tuple[Mapping[int, list[_Candidate]], int]:
         """Candidates of each window by its id, best first, and the tokens read."""
         batch = self.encoder.batch(
             self.encoder.question(question), [window.token_ids for window in windows]
         )
-        outputs = self.session.run(batch.feeds)
+        outputs = self.session.run(batch.feeds, timeout=timeout)
         start, end = outputs["start_logits"], outputs["end_logits"]
         null = start[:, self.null_index] + end[:, self.null_index]
         found = {

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Literal
 
 from runtime.decision import Calibration, Confidence, CoolDown, threshold_value
 from runtime.documents import Citation, RetrievedWindow, Span, Window
 from runtime.drafting import Draft, Drafter, DraftingOptions, Drafts
-from runtime.errors import KnowledgeBaseEmpty, QuestionError, SessionError
+from runtime.errors import KnowledgeBaseEmpty, QuestionError, RunTimedOut, SessionError
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
 from runtime.spans import log_support
@@ -177,12 +175,9 @@ class Pipeline:
         self.verifier = verifier
         self.calibration = calibration or Calibration({})
         self._cool_down = cool_down or CoolDown()
-        self._drafting = ThreadPoolExecutor(1, thread_name_prefix="specrag-drafter")
-        self._unfinished: Future[Drafts] | None = None
 
     def close(self) -> None:
         """Close the sessions and the knowledge base."""
-        self._drafting.shutdown(wait=True, cancel_futures=True)
         self.drafter.session.close()
         if self.verifier is not None:
             self.verifier.session.close()
@@ -240,13 +235,13 @@ class Pipeline:
                     record.verified = verified
                     yield verified
                     why = verified.failure or ""
-                proposal = self._speculative_proposal(record)
+                proposal = self._speculative_proposal(record, options)
             if self._wants_standard(proposal, options, threshold):
                 why = why or _too_low("the best draft", proposal, threshold)
                 reading = self._read(question, retrieved.windows, options)
                 record.read = reading
                 yield reading
-                proposal = self._standard_proposal(reading) or proposal
+                proposal = self._standard_proposal(reading, options) or proposal
         yield Answered(self._finish(question, proposal, record, options, threshold, why))
 
     # Stages
@@ -270,31 +265,22 @@ class Pipeline:
 
     def _draft(self, question: str, subsets: Sequence[Subset], options: AskOptions) -> Drafted:
         started = time.perf_counter()
-        if options.route == "auto" and self._cool_down.resting:
+        deciding = options.route == "auto"
+        if deciding and self._cool_down.resting:
             return Drafted((), "the drafter rests after repeated failures", Stage("draft", 0.0))
-        drafts, failure = self._draft_in_time(question, subsets, options)
+        drafts, failure = Drafts((), 0), None
+        deadline = options.drafter_deadline if deciding else None
+        try:
+            drafts = self.drafter.draft(question, subsets, options.drafting, timeout=deadline)
+        except RunTimedOut:
+            failure = f"the drafter took longer than {deadline:g} s"
+        except SessionError as error:
+            failure = f"the drafter failed: {error.what}"
         if failure is None and not drafts.drafts:
             failure = "the drafter found no span"
         self._cool_down.record(valid=failure is None)
         stage = Stage("draft", (time.perf_counter() - started) * 1e3, drafts.tokens)
         return Drafted(drafts.drafts, failure, stage)
-
-    def _draft_in_time(
-        self, question: str, subsets: Sequence[Subset], options: AskOptions
-    ) -> tuple[Drafts, str | None]:
-        deadline = options.drafter_deadline if options.route == "auto" else None
-        if self._unfinished is not None and not self._unfinished.done():
-            if deadline is not None:
-                return Drafts((), 0), "the drafter is still busy with an earlier question"
-            self._unfinished.exception()
-        work = self._drafting.submit(self.drafter.draft, question, subsets, options.drafting)
-        try:
-            return work.result(deadline), None
-        except FutureTimeout:
-            self._unfinished = work
-            return Drafts((), 0), f"the drafter took longer than {deadline:g} s"
-        except SessionError as error:
-            return Drafts((), 0), f"the drafter failed: {error.what}"
 
     def _verify(self, question: str, drafts: Sequence[Draft], options: AskOptions) -> Verified:
         started = time.perf_counter()
@@ -331,8 +317,16 @@ class Pipeline:
 
     # Proposals
 
-    def _speculative_proposal(self, record: _Record) -> _Proposal | None:
+    def _calibration_for(self, options: AskOptions) -> Calibration:
+        """The maps, if these options make the scores that the maps were fitted on."""
+        fitted = (
+            options.drafting == DraftingOptions() and options.verification == VerificationOptions()
+        )
+        return self.calibration if fitted else Calibration({})
+
+    def _speculative_proposal(self, record: _Record, options: AskOptions) -> _Proposal | None:
         """The best verdict; the best draft, unverified, where no verifier could be asked."""
+        calibration = self._calibration_for(options)
         if record.verified is not None and record.verified.verdicts:
             best = record.verified.verdicts[0]
             return _Proposal(
@@ -340,7 +334,7 @@ class Pipeline:
                 best.draft.window,
                 best.span,
                 best.draft.rationale_text,
-                self.calibration.confidence("speculative", best.score),
+                calibration.confidence("speculative", best.score),
                 best.draft,
             )
         if record.drafted is not None and record.drafted.drafts:
@@ -350,12 +344,12 @@ class Pipeline:
                 draft.window,
                 draft.span,
                 draft.rationale_text,
-                self.calibration.confidence("drafter", log_support(draft.scored.margin)),
+                calibration.confidence("drafter", log_support(draft.scored.margin)),
                 draft,
             )
         return None
 
-    def _standard_proposal(self, reading: ReadWindows) -> _Proposal | None:
+    def _standard_proposal(self, reading: ReadWindows, options: AskOptions) -> _Proposal | None:
         if not reading.readings:
             return None
         best = reading.readings[0]
@@ -365,7 +359,7 @@ class Pipeline:
             window,
             best.span,
             best.rationale.shifted(-window.passage.start).of(window.passage_text),
-            self.calibration.confidence("standard", best.score),
+            self._calibration_for(options).confidence("standard", best.score),
             None,
         )
 
