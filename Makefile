@@ -29,6 +29,13 @@ demo: $(VENV)/.runtime ## Answer real questions from the example manual, offline
 test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest
 
+test-triton: $(VENV)/.dev ## Hold the remote session against a real Triton server
+	tests/triton_server/setup.sh
+	$(BIN)/python -m pytest tests/test_triton.py
+
+fuzz: $(VENV)/.dev ## Feed every reader 20,000 mutated files
+	$(BIN)/python -m tests.fuzz_readers --inputs 20000
+
 lint: $(VENV)/.dev ## Style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,4 +55,4 @@ lock: ## Pin all dependencies anew, from pyproject.toml
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help install demo test lint bench lock clean
+.PHONY: help install demo test test-triton fuzz lint bench lock clean
