@@ -8,6 +8,7 @@ anything downstream sees them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ class RetrievalOptions:
     Attributes:
         passages: how many of the best passages are looked into, as a multiple of k.
         passage_weight: what the passage's score counts for beside the window's own.
+        further: what a passage's second best window counts for beside its best one, and so on down
+            (0.9: 90 %, 81 %, ...), so that the best passages do not take all places.
         duplicate_share: a window is left out when this share of its word triples (of those of
             either window together) is in a better one.
         exclude_flagged: keep documents with flags out.
@@ -32,6 +35,7 @@ class RetrievalOptions:
 
     passages: float = 2.0
     passage_weight: float = 1.0
+    further: float = 0.9
     duplicate_share: float = 0.8
     exclude_flagged: bool = False
 
@@ -52,7 +56,8 @@ def retrieve(
         hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
         windows = kb.windows([hit.passage_id for hit in hits])
         scores = _score(kb, question, hits, windows, options)
-    order = sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
+    _spread(windows, scores, options.further)
+    order = _order(windows, scores)
     return _best_distinct(windows, scores, order, k, options.duplicate_share)
 
 
@@ -76,6 +81,19 @@ def _score(
         own = sum(rarity[term] * n * (_K1 + 1) / (n + norm) for term, n in count.items())
         scores.append(own + options.passage_weight * of_passage[window.passage_id])
     return scores
+
+
+def _order(windows: Sequence[Window], scores: Sequence[float]) -> list[int]:
+    """Indices by falling score; ties in the order in which windows were added."""
+    return sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
+
+
+def _spread(windows: Sequence[Window], scores: list[float], further: float) -> None:
+    """Lower the scores of all but the best window of each passage, in place."""
+    seen: Counter[int] = Counter()
+    for i in _order(windows, scores):
+        scores[i] *= further ** seen[windows[i].passage_id]
+        seen[windows[i].passage_id] += 1
 
 
 def _best_distinct(

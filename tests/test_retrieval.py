@@ -116,6 +116,20 @@ def test_near_duplicates_are_left_out(tmp_path: Path) -> None:
         assert len(everything) == 10
 
 
+def test_one_passage_does_not_take_all_places(tmp_path: Path) -> None:
+    with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(12, 0), create=True) as kb:
+        add(
+            kb,
+            parsed("much", "".join(f"The relief valve {i} opens at {i} bar. " for i in range(25))),
+        )
+        for number in range(4):
+            filler = " ".join(f"word{number}x{i}" for i in range(60))
+            add(kb, parsed(f"little{number}", f"{filler} a relief valve opens."))
+        spread = _sources(kb, retrieve(kb, "relief valve opens", k=5))
+        best = RetrievalOptions(further=1.0)
+        assert len(spread) > len(_sources(kb, retrieve(kb, "relief valve opens", 5, best)))
+
+
 def test_differences_that_matter_are_no_duplicates(tmp_path: Path) -> None:
     with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(), create=True) as kb:
         add(kb, parsed("old", "Relief valve: opens at 6.5 bar."))
