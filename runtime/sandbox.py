@@ -25,6 +25,7 @@ from typing import Any
 
 _HEADER = 4
 _CHUNK = 1 << 20
+_START_SECONDS = 60.0  # for a start on a busy machine; a request's time counts from then on
 Message = dict[str, Any]
 
 
@@ -34,6 +35,10 @@ class ChildDied(Exception):
     def __init__(self, signal: int | None) -> None:
         super().__init__(f"signal {signal}" if signal else "no reply")
         self.signal = signal
+
+
+class ChildNotStarted(Exception):
+    """No child could be started: nothing that the request did."""
 
 
 class ChildTimedOut(Exception):
@@ -116,6 +121,7 @@ class Sandbox:
 
         Raises:
             ChildDied, ChildTimedOut, ChildSaidTooMuch: the child is gone, nothing else happened.
+            ChildNotStarted: there was none to begin with.
         """
         child = self._take()
         try:
@@ -178,7 +184,15 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
-        return _Child(process)
+        child = _Child(process)
+        try:
+            child.receive(time.monotonic() + _START_SECONDS, _CHUNK)
+        except BaseException as error:
+            child.close()
+            if isinstance(error, ChildDied | ChildTimedOut):
+                raise ChildNotStarted from error
+            raise
+        return child
 
 
 def encode(message: Message) -> bytes:
@@ -188,7 +202,7 @@ def encode(message: Message) -> bytes:
 
 
 def serve(answer: Callable[[Message, Callable[[Message], None]], Message]) -> None:
-    """The child's loop: one request, one reply, until the parent closes the pipe.
+    """The child's loop: "ready", then one request, one reply, until the parent closes the pipe.
 
     `answer(request, send)` may `send` one message with `extend` before it returns its reply.
     Standard output is moved aside first, so that a library that prints cannot break the protocol.
@@ -202,6 +216,7 @@ def serve(answer: Callable[[Message, Callable[[Message], None]], Message]) -> No
         output.write(encode(message))
         output.flush()
 
+    send({"ready": True})
     while header := source.read(_HEADER):
         request = json.loads(
             source.read(int.from_bytes(header, "big")).decode("utf-8", "surrogatepass")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.sandbox import ChildDied, ChildSaidTooMuch, ChildTimedOut, Sandbox
+from runtime.sandbox import ChildDied, ChildNotStarted, ChildSaidTooMuch, ChildTimedOut, Sandbox
 
 
 @pytest.fixture
@@ -100,6 +100,16 @@ def test_no_module_is_imported_from_the_working_folder(
     (tmp_path / "json.py").write_text("raise SystemExit('ran')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert _ask(sandbox, do="echo", text="safe")["text"] == "safe"
+
+
+def test_a_child_that_cannot_start_is_told_from_one_that_dies() -> None:
+    with pytest.raises(ChildNotStarted):
+        _ask(Sandbox("tests.no_such_module"), do="pid")
+
+
+def test_starting_takes_none_of_the_time_of_a_request(sandbox: Sandbox) -> None:
+    """On a starved machine a start of seconds once made trivial files "take too long"."""
+    assert _ask(sandbox, seconds=1.0, do="echo", text="quick")["text"] == "quick"
 
 
 def test_closing_ends_the_children(sandbox: Sandbox) -> None:

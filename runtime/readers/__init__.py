@@ -22,7 +22,7 @@ from runtime.errors import (
 )
 from runtime.readers.discovery import FoundFile, FoundFiles, display_name, find_files
 from runtime.readers.options import MIB, ReadOptions
-from runtime.sandbox import ChildDied, ChildSaidTooMuch, ChildTimedOut, Sandbox
+from runtime.sandbox import ChildDied, ChildNotStarted, ChildSaidTooMuch, ChildTimedOut, Sandbox
 
 __all__ = [
     "FoundFile",
@@ -72,6 +72,12 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     }
     try:
         reply = _sandbox.call(request, seconds=seconds, output_bytes=options.output_bytes)
+    except ChildNotStarted as error:
+        raise DocumentError(
+            "The process that reads files did not start",
+            where=source,
+            fix="Try again when the machine is less busy, or run `specrag doctor`.",
+        ) from error
     except ChildTimedOut as error:
         raise DocumentTooLarge(
             f"Reading it took longer than {seconds:.0f} s and was stopped",
