@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from export import graph, parity
 from export.latency import Feeds
+from export.watching import watch
 
 WEIGHTS = "weights.bin"
 FP16_GRAPH = "model.fp16.onnx"
@@ -134,29 +135,10 @@ def measure_peaks(fused: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) ->
         feeds: what to run; the more varied, the better.
         work: folder for a copy of the graph in which every tensor is an output.
     """
-    import onnxruntime
-
-    watched = onnx.ModelProto()
-    watched.CopyFrom(fused)
-    outputs = {output.name for output in watched.graph.output}
-    inner = [name for node in fused.graph.node for name in node.output if name not in outputs]
-    # An output without a type takes the one that ONNX Runtime infers.
-    watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner if name)
-    path = work / "watched.onnx"
-    onnx.save(watched, str(path), save_as_external_data=True, location="watched.bin")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    wanted = [value.name for value in session.get_inputs()]
-    names = [value.name for value in session.get_outputs() if value.type == "tensor(float)"]
-    peaks = dict.fromkeys(names, 0.0)
-    for batch in feeds:
-        values = session.run(names, {name: batch[name] for name in wanted})
-        for name, value in zip(names, values, strict=True):
-            peaks[name] = max(peaks[name], float(np.abs(value).max(initial=0.0)))
-    (work / "watched.bin").unlink(missing_ok=True)
-    path.unlink()
+    names = [name for node in fused.graph.node for name in node.output]
+    peaks: dict[str, float] = {}
+    for name, value in watch(fused, names, feeds, work):
+        peaks[name] = max(peaks.get(name, 0.0), float(np.abs(value).max(initial=0.0)))
     return peaks
 
 

@@ -39,6 +39,7 @@ class Scheme:
         attention: the projections inside fused attention are quantised too.
         head: the question-answering head is quantised too.
         embeddings: the word embeddings are INT8, each row with its own scale.
+        loud: static products are quantised too whose inputs have rare values far from all others.
         static: QDQ with scales measured beforehand, for NPUs; otherwise dynamic.
     """
 
@@ -50,6 +51,7 @@ class Scheme:
     attention: bool = True
     head: bool = True
     embeddings: bool = True
+    loud: bool = True
     static: bool = False
 
 
@@ -74,8 +76,10 @@ def _with_less_and_less(scheme: Scheme) -> tuple[Scheme, ...]:
 
 def _static_ladder() -> tuple[Scheme, ...]:
     full = Scheme("qdq-s8", "int8", static=True)
-    head = replace(full, name="qdq-s8-head-fp32", head=False)
-    return full, head, replace(head, name="qdq-s8-embeddings-fp32", embeddings=False)
+    quiet = replace(full, name="qdq-s8-loud-fp32", loud=False)
+    head = replace(quiet, name="qdq-s8-loud-head-fp32", head=False)
+    embeddings = replace(head, name="qdq-s8-loud-head-embeddings-fp32", embeddings=False)
+    return full, quiet, head, embeddings
 
 
 def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelProto:

@@ -1,0 +1,73 @@
+"""A static drafter bundle -> answered gate questions through OpenVINO, and the proof it ran there.
+
+Runs in `.venv-openvino`; imports only the runtime and the gate, never PyTorch.
+
+    .venv-openvino/bin/python tests/openvino_box/check.py BUNDLE [DEVICE]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+import onnxruntime
+
+from export.parity import BUILT_IN, LIMITS, predict, read_questions, scores
+from models.bundle import Bundle, open_bundle
+from runtime.encoding import PairEncoder
+from runtime.providers import OpenVinoSettings
+from runtime.sessions import Session, SessionOptions, open_session
+
+
+def main() -> int:
+    bundle = open_bundle(Path(sys.argv[1]), role="drafter")
+    device = sys.argv[2] if len(sys.argv) > 2 else "CPU"
+    for bucket in bundle.manifest.details["buckets"]:
+        prove_placement(bundle, bucket["graph"], device)
+    session = open_session(
+        bundle, SessionOptions(provider=f"openvino:{device}", threads=2, require_provider=True)
+    )
+    print(f"the runtime obtained: {session.placement.provider}, {session.placement.device}")
+    through_openvino = ask(bundle, session)
+    expected = bundle.manifest.gate["f1_fp32"]
+    lost = expected - through_openvino
+    print(
+        f"F1: FP32 {expected:.2f}, INT8 through OpenVINO {through_openvino:.2f}, {lost:+.2f} lost"
+    )
+    limit = max(LIMITS["int8"], bundle.manifest.gate["accepted_loss"] or 0.0)
+    passed = session.placement.provider == OpenVinoSettings.provider and lost <= limit
+    print("passed" if passed else "FAILED")
+    return 0 if passed else 1
+
+
+def prove_placement(bundle: Bundle, graph: str, device: str) -> None:
+    """Load with ONNX Runtime's CPU kernels forbidden: it fails unless OpenVINO takes every node."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = onnxruntime.InferenceSession(
+        bundle.graph(graph),
+        options,
+        providers=[(OpenVinoSettings.provider, {"device_type": device})],
+    )
+    print(f"{graph}: every node on {session.get_providers()[0]}")
+
+
+def ask(bundle: Bundle, session: Session) -> float:
+    """F1 over the built-in gate questions, the ones that the bundle's own gate asked."""
+    questions = read_questions(BUILT_IN)
+    encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
+
+    def run(feeds: dict) -> list:
+        outputs = session.run(feeds)
+        return [np.asarray(outputs[name]) for name in ("start_logits", "end_logits")]
+
+    answers = predict(run, encoder, questions, 128).answers
+    return float(scores(questions, answers)[1].mean())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

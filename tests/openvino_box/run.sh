@@ -1,0 +1,20 @@
+#!/bin/sh
+# A static-bucket drafter through the OpenVINO provider, in an environment of its own.
+#
+#   tests/openvino_box/run.sh CHECKPOINT [DEVICE]      DEVICE: CPU (default), GPU, NPU
+#
+# The bundle is exported with .venv (it needs PyTorch), then run in .venv-openvino, whose
+# onnxruntime wheel excludes the others. About 700 MB on disk.
+set -eu
+top=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$top"
+bundle=build/openvino-drafter
+if [ ! -d "$bundle" ]; then
+    .venv/bin/python -m export.drafter "$1" -o "$bundle" --target openvino --offline
+fi
+if [ ! -x .venv-openvino/bin/python ]; then
+    "${PYTHON:-python3.11}" -m venv .venv-openvino
+fi
+.venv-openvino/bin/pip install -q --disable-pip-version-check \
+    onnxruntime-openvino==1.24.1 numpy tokenizers==0.22.2 regex
+.venv-openvino/bin/python tests/openvino_box/check.py "$bundle" "${2:-CPU}"
