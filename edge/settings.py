@@ -121,6 +121,7 @@ def _address(text: str) -> str:
 
 PATH = Kind("path", _path)
 TEXT = Kind("text", str)
+STEMMER = Kind("text", lambda text: None if text == "none" else text)
 FLAG = Kind("flag", _flag)
 SECONDS = Kind("seconds", _seconds)
 
@@ -143,11 +144,10 @@ class Settings:
         None, PATH, "store", "Folder of the knowledge base.", shown="in your data folder"
     )
     stemmer: str | None = _setting(
-        None,
-        TEXT,
+        "english",
+        STEMMER,
         "store",
-        "Snowball stemmer of a new knowledge base: english, german, french, ...",
-        shown="no stemming",
+        "Snowball stemmer of a new knowledge base: english, german, french, ..., or none.",
     )
     drafter: Path | None = _setting(
         None, PATH, "models", "Bundle of the drafter.", shown="the one that comes with specrag"

@@ -115,7 +115,7 @@ def is_absent(context: str, share: float, seed: int) -> bool:
 def _fill(path: Path, drafter: Bundle, contexts: Sequence[str]) -> None:
     """A knowledge base at `path` with one document for each context."""
     tokenizer = WindowTokenizer.from_file(drafter.tokenizer_path)
-    with KnowledgeBase.open(path, tokenizer=tokenizer, create=True) as filled:
+    with KnowledgeBase.open(path, tokenizer=tokenizer, create=True, stemmer="english") as filled:
         filled.add_many(_documents(contexts))
 
 
