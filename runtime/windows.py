@@ -26,7 +26,9 @@ from runtime.word_cache import WordCache, is_word_by_word
 # Raised whenever the same tokenizer and options would cut other windows: stored ones turn stale.
 VERSION = 1
 
-_SPACES = np.array([ord(c) for c in map(chr, range(0x3001)) if c.isspace()], np.uint32)
+# Whether a code point is white space; all beyond the last one (U+3000) share the last place.
+_BEYOND = 0x3001
+_IS_SPACE = np.array([chr(point).isspace() for point in range(_BEYOND + 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tupl
 def _word_starts(text: str, starts: NDArray[np.int32]) -> list[int]:
     """Indices of the tokens that follow white space, or begin with it."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    is_space = np.isin(characters, _SPACES)
+    is_space = _IS_SPACE[np.minimum(characters, _BEYOND)]
     inner = np.flatnonzero((starts > 0) & (starts < len(characters)))
     places = starts[inner]
     found: list[int] = inner[is_space[places - 1] | is_space[places]].tolist()

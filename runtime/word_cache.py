@@ -64,13 +64,10 @@ class WordCache:
 
     @staticmethod
     def _joined(words: list[_Word], places: list[tuple[str, int]]) -> TokenizedText:
-        counts = [len(ids) for ids, _, _ in words]
-        total = sum(counts)
-        bases = np.repeat(np.fromiter((at for _, at in places), np.int32, len(places)), counts)
-        offsets = np.empty((total, 2), np.int32)
-        for column in (0, 1):
-            numbers = chain.from_iterable(word[column + 1] for word in words)
-            offsets[:, column] = np.fromiter(numbers, np.int32, total)
-            offsets[:, column] += bases
-        ids = np.fromiter(chain.from_iterable(word[0] for word in words), np.int32, total)
-        return TokenizedText(ids, offsets)
+        if not words:
+            return TokenizedText(np.empty(0, np.int32), np.empty((0, 2), np.int32))
+        ids, starts, ends = (list(chain.from_iterable(part)) for part in zip(*words, strict=True))
+        counts = [len(word[0]) for word in words]
+        offsets = np.array([starts, ends], np.int32).T
+        offsets = offsets + np.repeat(np.array([at for _, at in places], np.int32), counts)[:, None]
+        return TokenizedText(np.array(ids, np.int32), offsets)
