@@ -72,13 +72,16 @@ def tool_versions() -> dict[str, str]:
     return found
 
 
-def base_model_facts(checkpoint: Checkpoint, licence: str | None) -> dict[str, Any]:
+def base_model_facts(
+    checkpoint: Checkpoint, licence: str | None, trained_on: str | None
+) -> dict[str, Any]:
     """Where the weights come from, for the manifest."""
     config = checkpoint.config
     return {
         "base_model": checkpoint.name,
         "revision": checkpoint.revision,
         "licence": licence or checkpoint.licence or "not stated by the checkpoint",
+        "data": trained_on or "not stated by the checkpoint",
         "family": checkpoint.model_type,
         "layers": int(getattr(config, "num_hidden_layers", 0)),
         "hidden": checkpoint.hidden,

@@ -41,6 +41,7 @@ class ExportOptions:
     allow_pickle: bool = False
     name: str | None = None
     licence: str | None = None
+    trained_on: str | None = None
     threads: int = 2
     batch: int = 10
     length: int = 128
@@ -101,6 +102,7 @@ def common_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--name", help="The bundle's name. Default: the folder's."),
         click.option("--licence", help="Licence of the weights, if the model card says none."),
+        click.option("--trained-on", help="Data the weights were trained on, and its licence."),
         click.option(
             "--threads", type=click.IntRange(min=1), default=min(2, os.cpu_count() or 1),
             show_default=True, help="Threads for gate and latency.",

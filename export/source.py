@@ -182,7 +182,7 @@ def make_manifest(
         files=bundling.describe_files(source.folder),
         gate=gate.to_json(),
         details={
-            **bundling.base_model_facts(checkpoint, options.licence),
+            **bundling.base_model_facts(checkpoint, options.licence, options.trained_on),
             **details,
             "special_tokens": special_tokens(checkpoint, source.tokenizer),
             "opset": graph.OPSET,
