@@ -12,9 +12,9 @@ abstained     nothing reached the threshold: no answer, but the closest passages
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from runtime.decision import Calibration, Confidence, CoolDown, threshold_value
 from runtime.documents import Citation, RetrievedWindow, Span, Window
@@ -36,6 +36,7 @@ from runtime.verification import (
 
 Route = Literal["speculative", "standard", "drafter", "abstained"]
 AskedRoute = Literal["auto", "speculative", "standard", "drafter"]
+Judged = TypeVar("Judged", Verdicts, Readings)
 MAX_QUESTION_CHARACTERS = 2000
 
 
@@ -283,37 +284,42 @@ class Pipeline:
         return Drafted(drafts.drafts, failure, stage)
 
     def _verify(self, question: str, drafts: Sequence[Draft], options: AskOptions) -> Verified:
-        started = time.perf_counter()
-        verdicts, failure = Verdicts((), 0), None
-        if self.verifier is None:
-            failure = "there is no verifier"
-        else:
-            try:
-                verdicts = self.verifier.verify(question, drafts, options.verification)
-            except SessionError as error:
-                failure = f"the verifier cannot be used: {error.what}"
-        stage = Stage("verify", (time.perf_counter() - started) * 1e3, verdicts.tokens)
-        return Verified(verdicts.verdicts, failure, stage)
+        found, failure, stage = self._with_verifier(
+            "verify",
+            lambda verifier: verifier.verify(question, drafts, options.verification),
+            Verdicts((), 0),
+        )
+        return Verified(found.verdicts, failure, stage)
 
     def _read(
         self, question: str, windows: Sequence[RetrievedWindow], options: AskOptions
     ) -> ReadWindows:
+        found, failure, stage = self._with_verifier(
+            "read",
+            lambda verifier: verifier.read(
+                question,
+                windows,
+                max_answer_tokens=options.verification.max_answer_tokens,
+                rationale_tokens=options.drafting.rationale_tokens,
+            ),
+            Readings((), 0),
+        )
+        return ReadWindows(found.readings, failure, stage)
+
+    def _with_verifier(
+        self, name: str, work: Callable[[Verifier], Judged], nothing: Judged
+    ) -> tuple[Judged, str | None, Stage]:
+        """What `work` makes of the verifier; `nothing`, and why, if there is none to be had."""
         started = time.perf_counter()
-        readings, failure = Readings((), 0), None
+        found, failure = nothing, None
         if self.verifier is None:
             failure = "there is no verifier"
         else:
             try:
-                readings = self.verifier.read(
-                    question,
-                    windows,
-                    max_answer_tokens=options.verification.max_answer_tokens,
-                    rationale_tokens=options.drafting.rationale_tokens,
-                )
+                found = work(self.verifier)
             except SessionError as error:
                 failure = f"the verifier cannot be used: {error.what}"
-        stage = Stage("read", (time.perf_counter() - started) * 1e3, readings.tokens)
-        return ReadWindows(readings.readings, failure, stage)
+        return found, failure, Stage(name, (time.perf_counter() - started) * 1e3, found.tokens)
 
     # Proposals
 
