@@ -8,7 +8,6 @@ arithmetically for every pair of neighbouring weights, whatever machine the expo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -39,7 +38,6 @@ class Scheme:
         attention: the projections inside fused attention are quantised too.
         head: the question-answering head is quantised too.
         embeddings: the word embeddings are INT8, each row with its own scale.
-        loud: static products are quantised too whose inputs have rare values far from all others.
         static: QDQ with scales measured beforehand, for NPUs; otherwise dynamic.
     """
 
@@ -51,7 +49,6 @@ class Scheme:
     attention: bool = True
     head: bool = True
     embeddings: bool = True
-    loud: bool = True
     static: bool = False
 
 
@@ -76,10 +73,10 @@ def _with_less_and_less(scheme: Scheme) -> tuple[Scheme, ...]:
 
 def _static_ladder() -> tuple[Scheme, ...]:
     full = Scheme("qdq-s8", "int8", static=True)
-    quiet = replace(full, name="qdq-s8-loud-fp32", loud=False)
-    head = replace(quiet, name="qdq-s8-loud-head-fp32", head=False)
-    embeddings = replace(head, name="qdq-s8-loud-head-embeddings-fp32", embeddings=False)
-    return full, quiet, head, embeddings
+    rows_ = replace(full, name="qdq-s8-rows", rows=True)
+    head = replace(rows_, name="qdq-s8-rows-head-fp32", head=False)
+    embeddings = replace(head, name="qdq-s8-rows-embeddings-fp32", embeddings=False)
+    return full, rows_, head, embeddings
 
 
 def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelProto:
@@ -90,7 +87,7 @@ def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelPro
     source = onnx.load(str(fused))
     spared = [] if scheme.head else graph.head_nodes(source)
     if scheme.rows:
-        rows.scale_rows(source, limit_pairs=scheme.reduced, spared=spared)
+        rows.scale_rows(source, limit_pairs=scheme.reduced, spared=spared, fused=True)
     with graph.quiet():
         quantize_dynamic(
             source,
@@ -182,17 +179,23 @@ def pair_sum_range(weights: NDArray[np.int8]) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def quantised_share(model: onnx.ModelProto, names: Sequence[str] = tuple(WEIGHT_INPUT)) -> float:
+def quantised_share(model: onnx.ModelProto) -> float:
     """Share of the weights in matrix products that are 8 bits wide, by number of weights."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    dequantised = {
+        node.output[0]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in tensors
+    }
     small, all_of_them = 0, 0
     for node in model.graph.node:
-        if node.op_type not in (*names, "MatMul", "Gemm", "Attention"):
+        if node.op_type not in (*WEIGHT_INPUT, "MatMul", "Gemm", "Attention"):
             continue
-        weight = tensors.get(node.input[1])
+        weight = tensors.get(dequantised.get(node.input[1], node.input[1]))
         if weight is None:
             continue
         size = int(np.prod(weight.dims))
         all_of_them += size
-        small += size if node.op_type in names else 0
+        if weight.data_type in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
+            small += size
     return small / all_of_them if all_of_them else 0.0

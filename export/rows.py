@@ -30,31 +30,54 @@ PAIR_LIMIT = 128  # 255 x 128 < 32768
 TINIEST = 1e-6  # a row of zeros stays a row of zeros
 
 
-def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str]) -> int:
+def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str], fused: bool) -> int:
     """Replace the MatMuls with constant weights, in place.
 
     Args:
         limit_pairs: keep 16-bit sums of neighbours exact, for x86 without VNNI.
         spared: names of nodes that are left as they are.
+        fused: use ONNX Runtime's integer product; otherwise quantise and dequantise around a
+            MatMul, in standard operators, which other compilers fuse by themselves.
 
     Returns:
         How many products were replaced.
     """
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
-    writer = _Writer(model)
+    writer = _Writer(model, fused)
     count = 0
     for node in model.graph.node:
         weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
         if weight is None or len(weight.dims) != 2 or node.name in spared:
             writer.nodes.append(node)
             continue
-        producer = producers.get(node.input[0])
-        after_gelu = producer is not None and producer.op_type in GELUS
+        after_gelu = _is_gelu(node.input[0], producers)
         writer.product(node, numpy_helper.to_array(weight), limit_pairs, after_gelu)
         count += 1
     writer.finish()
     return count
+
+
+def _is_gelu(name: str, producers: dict[str, onnx.NodeProto]) -> bool:
+    """Whether a tensor is GELU's output: the fused operator's, or x * (1 + erf(...)) / 2."""
+    for _ in range(4):
+        node = producers.get(name)
+        if node is None or node.op_type in GELUS:
+            return node is not None
+        if node.op_type != "Mul":
+            return False
+        inputs = [producers[each] for each in node.input if each in producers]
+        if any(each.op_type == "Add" and _adds_erf(each, producers) for each in inputs):
+            return True
+        multiplied = [each for each in node.input if each in producers]
+        if len(multiplied) != 1:
+            return False
+        name = multiplied[0]
+    return False
+
+
+def _adds_erf(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto]) -> bool:
+    return any(name in producers and producers[name].op_type == "Erf" for name in node.input)
 
 
 def quantise_columns(
@@ -86,8 +109,9 @@ def _cut_pairs(values: NDArray[np.int16]) -> None:
 class _Writer:
     """Collects the graph's new nodes and constants."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, fused: bool) -> None:
         self.nodes: list[onnx.NodeProto] = []
+        self._fused = fused
         self._model = model
         self._constants: set[str] = set()
 
@@ -107,16 +131,19 @@ class _Writer:
         peak = self._gelu_peak(name, source) if after_gelu else self._signed_peak(name, source)
         self._add("Div", [source, peak], f"{name}_unit")
         self._add("QuantizeLinear", [f"{name}_unit", step, zero_point], f"{name}_u8")
-        columns = (
-            self._constant(f"{name}_weights", values),
-            self._constant(f"{name}_scales", scales),
-        )
-        self._add(
-            "MatMulIntegerToFloat",
-            [f"{name}_u8", columns[0], step, columns[1], zero_point],
-            f"{name}_unscaled",
-            domain="com.microsoft",
-        )
+        weight = self._constant(f"{name}_weights", values)
+        columns = self._constant(f"{name}_scales", scales)
+        if self._fused:
+            self._add(
+                "MatMulIntegerToFloat",
+                [f"{name}_u8", weight, step, columns, zero_point],
+                f"{name}_unscaled",
+                domain="com.microsoft",
+            )
+        else:
+            self._add("DequantizeLinear", [f"{name}_u8", step, zero_point], f"{name}_activation")
+            self._add("DequantizeLinear", [weight, columns], f"{name}_float", axis=1)
+            self._add("MatMul", [f"{name}_activation", f"{name}_float"], f"{name}_unscaled")
         self._add("Mul", [f"{name}_unscaled", peak], node.output[0])
 
     def _signed_peak(self, name: str, source: str) -> str:
@@ -149,5 +176,7 @@ class _Writer:
         del self._model.graph.node[:]
         self._model.graph.node.extend(self.nodes)
         graph.drop_unused(self._model)
-        if not any(opset.domain == "com.microsoft" for opset in self._model.opset_import):
+        if self._fused and not any(
+            opset.domain == "com.microsoft" for opset in self._model.opset_import
+        ):
             self._model.opset_import.append(helper.make_opsetid("com.microsoft", 1))

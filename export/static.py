@@ -15,10 +15,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from export import graph
-from export.latency import Feeds
+from export import graph, rows
 from export.quantization import Scheme
-from export.watching import watch
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -27,7 +25,6 @@ BUCKETS = (64, 128, 256, 384)  # tokens
 BATCH = 1
 CALIBRATION_WINDOWS = 64
 PRODUCTS = ("MatMul", "Gemm")
-LOUD = 24.0
 WEIGHTS = "weights.bin"
 
 
@@ -44,13 +41,19 @@ def load_plain(float_graph: Path) -> onnx.ModelProto:
 
 
 def quantise_static(base: Path, scheme: Scheme, target: Path, source: Source) -> None:
-    """Quantise the graph at `base` with scales measured on windows of gate questions."""
+    """Quantise the graph at `base`: scales measured on windows of gate questions, or one a token.
+
+    The scales of tokens are computed in the graph; what is quantised is then always within
+    -1 .. 1, so that the scale is a constant and needs no measuring.
+    """
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     model = onnx.load(str(base))
     spared = [] if scheme.head else graph.head_nodes(model)
-    if not scheme.loud:
-        spared += loud_nodes(model, source.gate.feeds(CALIBRATION_WINDOWS // 4), source.work)
+    if scheme.rows:
+        rows.scale_rows(model, limit_pairs=False, spared=spared, fused=False)
+        graph.save(model, target)
+        return
     with graph.quiet():
         quantize_static(
             model,
@@ -69,31 +72,6 @@ def quantise_static(base: Path, scheme: Scheme, target: Path, source: Source) ->
                 "OpTypesToExcludeOutputQuantization": list(PRODUCTS),
             },
         )
-
-
-def loud_nodes(model: onnx.ModelProto, feeds: Iterator[Feeds], work: Path) -> list[str]:
-    """Products whose input peaks more than LOUD times above its root mean square.
-
-    One fixed scale would leave three or four bits for the other values (see `rows.py`, which
-    static graphs cannot follow).
-    """
-    weights = {tensor.name for tensor in model.graph.initializer}
-    products = [
-        node
-        for node in model.graph.node
-        if node.op_type in PRODUCTS and node.input[1] in weights and node.input[0] not in weights
-    ]
-    peaks: dict[str, float] = {}
-    squares: dict[str, list[float]] = {}
-    for name, value in watch(model, (node.input[0] for node in products), feeds, work):
-        peaks[name] = max(peaks.get(name, 0.0), float(np.abs(value).max(initial=0.0)))
-        squares.setdefault(name, []).append(float(np.mean(np.square(value))))
-    return [
-        node.name
-        for node in products
-        if node.input[0] in peaks
-        and peaks[node.input[0]] > LOUD * np.sqrt(np.mean(squares[node.input[0]]))
-    ]
 
 
 class _Windows:

@@ -13,7 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("optimum", reason="needs the export extra")
 
 from export import graph, half, rows
-from export.quantization import TARGETS, pair_sum_range, prove_no_saturation, schemes_for
+from export.quantization import (
+    TARGETS,
+    pair_sum_range,
+    prove_no_saturation,
+    quantised_share,
+    schemes_for,
+)
 
 
 def run(model, **feeds):
@@ -46,8 +52,9 @@ def relative(measured, expected):
     return float(np.sqrt(np.mean((measured - expected) ** 2)) / expected.std())
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("gelu", [False, True])
-def test_a_loud_token_does_not_cost_the_others_their_bits(gelu):
+def test_a_loud_token_does_not_cost_the_others_their_bits(gelu, fused):
     """Guards one scale a batch: one token 300 times as loud would leave the others 1 step."""
     generator = np.random.default_rng(0)
     weights = generator.normal(size=(64, 32)).astype(np.float32)
@@ -55,7 +62,8 @@ def test_a_loud_token_does_not_cost_the_others_their_bits(gelu):
     x[0, 4] *= 300
     model = product_graph(weights, gelu=gelu)
     expected = run(model, x=x)
-    assert rows.scale_rows(model, limit_pairs=False, spared=[]) == 1
+    assert rows.scale_rows(model, limit_pairs=False, spared=[], fused=fused) == 1
+    assert quantised_share(model) == 1.0
     measured = run(model, x=x)
     quiet = np.ones((2, 9), dtype=bool)
     quiet[0, 4] = False
@@ -66,7 +74,7 @@ def test_a_loud_token_does_not_cost_the_others_their_bits(gelu):
 def test_a_window_does_not_depend_on_its_batch():
     generator = np.random.default_rng(1)
     model = product_graph(generator.normal(size=(64, 32)).astype(np.float32))
-    rows.scale_rows(model, limit_pairs=True, spared=[])
+    rows.scale_rows(model, limit_pairs=True, spared=[], fused=True)
     x = generator.normal(size=(3, 5, 64)).astype(np.float32)
     alone = run(model, x=x[:1])
     x[1:] *= 100
@@ -75,7 +83,7 @@ def test_a_window_does_not_depend_on_its_batch():
 
 def test_rows_of_zeros_stay_zero_and_finite():
     model = product_graph(np.ones((8, 4), dtype=np.float32))
-    rows.scale_rows(model, limit_pairs=True, spared=[])
+    rows.scale_rows(model, limit_pairs=True, spared=[], fused=True)
     x = np.zeros((1, 3, 8), dtype=np.float32)
     np.testing.assert_array_equal(run(model, x=x), np.zeros((1, 3, 4), dtype=np.float32))
 
@@ -85,13 +93,50 @@ def test_gelu_below_its_least_value_is_not_clipped():
     x = np.full((1, 1, 8), -0.7517916, dtype=np.float32)
     model = product_graph(np.eye(8, dtype=np.float32), gelu=True)
     expected = run(model, x=x)
-    rows.scale_rows(model, limit_pairs=False, spared=[])
+    rows.scale_rows(model, limit_pairs=False, spared=[], fused=True)
     np.testing.assert_allclose(run(model, x=x), expected, atol=0.003)
+
+
+def erf_gelu_graph(weights):
+    """x * (1 + erf(x / sqrt 2)) / 2 @ weights, as PyTorch exports it."""
+    constants = {"root": np.sqrt(2.0), "one": 1.0, "half": 0.5}
+    body = helper.make_graph(
+        [
+            helper.make_node("Div", ["x", "root"], ["d"]),
+            helper.make_node("Erf", ["d"], ["e"]),
+            helper.make_node("Add", ["e", "one"], ["a"]),
+            helper.make_node("Mul", ["x", "a"], ["m"]),
+            helper.make_node("Mul", ["m", "half"], ["g"]),
+            helper.make_node("MatMul", ["g", "w"], ["y"], "product"),
+        ],
+        "gelu",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "s", weights.shape[0]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", "s", weights.shape[1]])],
+        [
+            numpy_helper.from_array(weights, "w"),
+            *(
+                numpy_helper.from_array(np.float32(value), name)
+                for name, value in constants.items()
+            ),
+        ],
+    )
+    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_an_unfused_gelu_is_recognised():
+    """Its outputs are nearly all positive: the zero point must not waste half of the steps."""
+    generator = np.random.default_rng(8)
+    model = erf_gelu_graph(generator.normal(size=(64, 32)).astype(np.float32))
+    x = generator.normal(size=(2, 5, 64)).astype(np.float32)
+    expected = run(model, x=x)
+    rows.scale_rows(model, limit_pairs=False, spared=[], fused=False)
+    assert "row_zero_36" in {tensor.name for tensor in model.graph.initializer}
+    assert relative(run(model, x=x), expected) < 0.01
 
 
 def test_spared_products_stay_float():
     model = product_graph(np.ones((8, 4), dtype=np.float32))
-    assert rows.scale_rows(model, limit_pairs=True, spared=["product"]) == 0
+    assert rows.scale_rows(model, limit_pairs=True, spared=["product"], fused=True) == 0
     assert [node.op_type for node in model.graph.node] == ["MatMul"]
 
 
@@ -110,12 +155,12 @@ def test_limited_pairs_never_saturate(seed, depth, width):
 def test_full_range_weights_can_saturate_and_the_proof_sees_it():
     weights = np.full((4, 2), 1.0, dtype=np.float32)
     model = product_graph(weights)
-    rows.scale_rows(model, limit_pairs=False, spared=[])
+    rows.scale_rows(model, limit_pairs=False, spared=[], fused=True)
     proof = prove_no_saturation(model)
     assert not proof.safe
     assert proof.highest == 255 * 254
     limited = product_graph(weights)
-    rows.scale_rows(limited, limit_pairs=True, spared=[])
+    rows.scale_rows(limited, limit_pairs=True, spared=[], fused=True)
     assert prove_no_saturation(limited).safe
 
 
