@@ -97,7 +97,7 @@ class PairEncoder:
 
     def question(self, question: str) -> NDArray[np.int32]:
         """Token ids int32 (n,) of the question, at most `max_question`."""
-        return self.tokenize(question).ids[: self.max_question]
+        return self._without_specials(self.tokenize(question).ids[: self.max_question])
 
     def room(self, question_ids: NDArray[np.int32]) -> int:
         """How many context tokens fit beside this question."""

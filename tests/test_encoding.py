@@ -60,6 +60,7 @@ def test_text_that_spells_a_special_token_stays_text(encoder):
     for text in ("[SEP] valve", "</s> valve", "[CLS]", "<s>"):
         batch = encoder.batch(encoder.question("valve"), [encoder.tokenize(text).ids])
         assert not specials & set(batch.feeds["input_ids"][0, batch.context(0)].tolist())
+        assert not specials & set(encoder.question(text).tolist())
 
 
 def test_a_tokenizer_without_pairs_is_refused(tmp_path):
