@@ -240,12 +240,9 @@ def open_database(folder: Path, *, writable: bool) -> sqlite3.Connection:
 def _connect(path: Path, writable: bool) -> sqlite3.Connection:
     if writable:
         return _open(path, "mode=rw")
-    connection = _open(path, "mode=ro")
     try:
-        connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
-        return connection
+        return _open(path, "mode=ro")
     except sqlite3.OperationalError:
-        connection.close()
         log = path.with_name(f"{path.name}-wal")
         if not is_read_only(path.parent):
             raise
@@ -267,8 +264,13 @@ def _open(path: Path, parameters: str) -> sqlite3.Connection:
         timeout=BUSY_TIMEOUT_S,
         check_same_thread=False,
     )
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA cache_size = -16000")  # 16 MB
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        # 16 MB. This reads the schema, so it fails here where the database cannot be read at all.
+        connection.execute("PRAGMA cache_size = -16000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
