@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.alignment import anywhere
 from runtime.encoding import PairBatch, PairEncoder
 from runtime.errors import ExportError, UsageError
 from runtime.spans import best_spans
@@ -239,7 +240,7 @@ def _answer(
             start_logits[row, place],
             end_logits[row, place],
             float(start_logits[row, 0] + end_logits[row, 0]),
-            np.ones(batch.context_lengths[row], dtype=np.bool_),
+            anywhere(batch.context_lengths[row]),
             max_tokens=ANSWER_TOKENS,
         )
         if found and found[0].margin > best_margin:

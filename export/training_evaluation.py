@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 
 from export.parity import normalise, token_f1
 from export.training_data import Asked, Corpus, Window
 from export.training_model import forward
 from export.training_options import Score
+from runtime.alignment import anywhere
 from runtime.spans import best_spans
 
 ANSWER_TOKENS = 30
@@ -57,7 +57,7 @@ def _read(model: Any, corpus: Corpus, question: Asked, windows: list[Window]) ->
     best, found = -math.inf, ""
     for row, window in enumerate(windows):
         place, null = batch.context(row), float(start[row, 0] + end[row, 0])
-        free = np.ones(batch.context_lengths[row], dtype=np.bool_)
+        free = anywhere(batch.context_lengths[row])
         spans = best_spans(start[row, place], end[row, place], null, free, max_tokens=ANSWER_TOKENS)
         if spans and spans[0].margin > best:
             best, tokens = spans[0].margin, spans[0].tokens

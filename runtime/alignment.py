@@ -55,13 +55,40 @@ def character_span(tokens: TokenRange, offsets: NDArray[np.int32], text: str) ->
     return trim(text, widened)
 
 
-def selectable(offsets: NDArray[np.int32], text: str) -> NDArray[np.bool_]:
-    """Which tokens may begin or end an answer: bool (n,), false for tokens of white space only.
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """Where answers may lie among n tokens.
 
-    Byte-level BPE and Unigram emit such tokens ("Ġ", "▁"); an answer of them would be empty.
+    Attributes:
+        may_bound: bool (n,), false for tokens of white space only. Byte-level BPE and Unigram emit
+            such tokens ("Ġ", "▁"); an answer of them would be empty.
+        line: int (n,), the line of the text that a token lies in. The readers put a line break
+            only between blocks, so an answer that crosses one would join what is apart.
     """
-    return np.fromiter(
+
+    may_bound: NDArray[np.bool_]
+    line: NDArray[np.intp]
+
+    def first(self, count: int) -> Bounds:
+        """The bounds of the first `count` tokens."""
+        return Bounds(self.may_bound[:count], self.line[:count])
+
+
+def anywhere(count: int) -> Bounds:
+    """Bounds of `count` tokens that forbid nothing."""
+    return Bounds(np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.intp))
+
+
+def bounds(offsets: NDArray[np.int32], text: str) -> Bounds:
+    """Where answers may lie.
+
+    Args:
+        offsets: int32 (n, 2), each token's `[start, end)` in `text`.
+    """
+    may_bound = np.fromiter(
         (end > start and not text[start:end].isspace() for start, end in offsets.tolist()),
         dtype=np.bool_,
         count=len(offsets),
     )
+    breaks = [place for place, character in enumerate(text) if character == "\n"]
+    return Bounds(may_bound, np.searchsorted(breaks, offsets[:, 0], side="left"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.alignment import character_span, selectable
+from runtime.alignment import bounds, character_span
 from runtime.documents import RetrievedWindow, Span, Window
 from runtime.encoding import PairEncoder
 from runtime.sentences import sentence_spans
@@ -159,7 +159,7 @@ def _candidates(
         start,
         end,
         null,
-        selectable(offsets, window.text),
+        bounds(offsets, window.text),
         max_tokens=options.max_answer_tokens,
         top=options.candidates,
     )

@@ -9,11 +9,12 @@ arXiv 1810.04805, section 4.3). A softmax per window would hide that a window ho
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.alignment import TokenRange
+from runtime.alignment import Bounds, TokenRange
 
 # Readers are overconfident: margins are divided by this before they become probabilities (Guo et
 # al. 2017, arXiv 1706.04599), or nearly all would round to 0 or 1 and their product rank nothing.
@@ -45,7 +46,7 @@ def best_spans(
     start: NDArray[np.float32],
     end: NDArray[np.float32],
     null: float,
-    may_bound: NDArray[np.bool_],
+    bounds: Bounds,
     *,
     max_tokens: int,
     top: int = 1,
@@ -56,13 +57,13 @@ def best_spans(
         start, end: float32 (n,), logits of the context tokens only; question, special and padding
             tokens are left out by the caller and so can never be part of a span.
         null: start + end logits at the model's null position.
-        may_bound: bool (n,), false for tokens that may not begin or end a span.
+        bounds: of the n tokens: which may begin or end a span, and the line each lies in.
         max_tokens: the longest span, in tokens.
 
     Returns:
         Fewer than `top` if there are fewer spans. Logits that are not finite never win.
     """
-    scores = pair_scores(start, end, may_bound, max_tokens)
+    scores = pair_scores(start, end, bounds, max_tokens)
     flat = scores.ravel()
     candidates = int(np.isfinite(flat).sum())
     count = min(top, candidates)
@@ -84,7 +85,7 @@ def best_spans(
 def pair_scores(
     start: NDArray[np.float32],
     end: NDArray[np.float32],
-    may_bound: NDArray[np.bool_],
+    bounds: Bounds,
     max_tokens: int,
 ) -> NDArray[np.float32]:
     """start[i] + end[i + j] as float32 (n, min(max_tokens, n)); -inf where that is no span."""
@@ -92,12 +93,18 @@ def pair_scores(
     width = min(max_tokens, n)
     if n == 0:
         return np.empty((0, 0), dtype=np.float32)
-    usable_start = np.where(may_bound & np.isfinite(start), start, -np.inf)
-    usable_end = np.where(may_bound & np.isfinite(end), end, -np.inf)
-    padded = np.concatenate([usable_end, np.full(width - 1, -np.inf)])
-    band = np.lib.stride_tricks.sliding_window_view(padded, width)
-    scores: NDArray[np.float32] = (usable_start[:, None] + band).astype(np.float32)
-    return scores
+    usable_start = np.where(bounds.may_bound & np.isfinite(start), start, -np.inf)
+    usable_end = np.where(bounds.may_bound & np.isfinite(end), end, -np.inf)
+    ends = _band(usable_end, width, -np.inf)
+    same_line = _band(bounds.line, width, -1) == bounds.line[:, None]
+    scores: NDArray[np.float32] = np.where(same_line, usable_start[:, None] + ends, -np.inf)
+    return scores.astype(np.float32)
+
+
+def _band(values: NDArray[Any], width: int, beyond: float) -> NDArray[Any]:
+    """values[i + j] as (n, width); `beyond` where i + j is past the end."""
+    padded = np.concatenate([values, np.full(width - 1, beyond, dtype=values.dtype)])
+    return np.lib.stride_tricks.sliding_window_view(padded, width)
 
 
 def span_probability(scores: NDArray[np.float32], tokens: TokenRange, null: float) -> float:

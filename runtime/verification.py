@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.alignment import TokenRange, character_span, selectable, token_range
+from runtime.alignment import Bounds, TokenRange, bounds, character_span, token_range
 from runtime.documents import RetrievedWindow, Span, Window
 from runtime.drafting import Draft, rationale_span
 from runtime.encoding import PairEncoder, TokenizedText
@@ -130,7 +130,7 @@ class _Logits:
     context: _Context
     start: NDArray[np.float32]
     end: NDArray[np.float32]
-    may_bound: NDArray[np.bool_]
+    bounds: Bounds
     null: float
 
     def place(self, tokens: TokenRange) -> Span:
@@ -227,7 +227,7 @@ class Verifier:
                 context,
                 start[row, batch.context(row)],
                 end[row, batch.context(row)],
-                selectable(context.tokens.offsets, context.text)[: batch.context_lengths[row]],
+                bounds(context.tokens.offsets, context.text).first(batch.context_lengths[row]),
                 float(null[row]),
             )
             for row, context in enumerate(contexts)
@@ -241,14 +241,14 @@ def _worth_reading(drafts: Sequence[Draft], prune: float) -> list[Draft]:
 
 
 def _best(row: _Logits, max_tokens: int) -> ScoredSpan | None:
-    spans = best_spans(row.start, row.end, row.null, row.may_bound, max_tokens=max_tokens)
+    spans = best_spans(row.start, row.end, row.null, row.bounds, max_tokens=max_tokens)
     return spans[0] if spans and len(row.place(spans[0].tokens)) else None
 
 
 def _judge(draft: Draft, row: _Logits, options: VerificationOptions) -> Verdict:
     read = row.context.tokens.offsets[: len(row.start)]
     aligned = token_range(draft.span.shifted(-row.context.start), read)
-    scores = pair_scores(row.start, row.end, row.may_bound, options.max_answer_tokens)
+    scores = pair_scores(row.start, row.end, row.bounds, options.max_answer_tokens)
     containment = 0.0 if aligned is None else span_probability(scores, aligned, row.null)
     best = _best(row, options.max_answer_tokens)
     if best is None:

@@ -10,7 +10,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.alignment import TokenRange, character_span, selectable, token_range
+from runtime.alignment import TokenRange, bounds, character_span, token_range
 from runtime.documents import Span
 from runtime.graphemes import whole_graphemes
 from tests.tiny_models import FAMILIES, make_tokenizer
@@ -101,7 +101,13 @@ def test_no_overlap_gives_no_range():
 
 def test_tokens_of_white_space_may_not_bound_an_answer():
     offsets = np.array([[0, 1], [1, 2], [2, 2], [2, 3]], np.int32)
-    assert selectable(offsets, "a b").tolist() == [True, False, False, True]
+    assert bounds(offsets, "a b").may_bound.tolist() == [True, False, False, True]
+
+
+def test_tokens_know_their_line():
+    """A break belongs to the line before it; tokens after it to the next."""
+    offsets = np.array([[0, 1], [1, 2], [2, 3], [4, 5]], np.int32)
+    assert bounds(offsets, "a\nb\nc").line.tolist() == [0, 0, 1, 2]
 
 
 @given(st.text(max_size=40), st.data())

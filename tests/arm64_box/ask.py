@@ -12,14 +12,13 @@ import platform
 import sys
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import onnxruntime
 
 from export.parity import BUILT_IN, GateQuestion, read_questions
 from models.bundle import open_bundle
+from runtime.alignment import anywhere
 from runtime.encoding import PairEncoder
 from runtime.sessions import Session, SessionOptions, open_session
 from runtime.spans import best_spans
@@ -41,7 +40,7 @@ def best_answers(session: Session, encoder: PairEncoder, question: GateQuestion)
         start[place],
         end[place],
         float(start[0] + end[0]),
-        np.ones(batch.context_lengths[0], dtype=np.bool_),
+        anywhere(batch.context_lengths[0]),
         max_tokens=30,
         top=TOP,
     )
