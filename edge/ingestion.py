@@ -72,8 +72,11 @@ def find(paths: Iterable[str | Path], *, leave_out: Path) -> tuple[list[FoundFil
     own = os.path.abspath(leave_out) + os.sep
     files = [file for file in found.files if not str(file.path).startswith(own)]
     problems = [Outcome(error.where or "", True, "failed", error=error) for error in found.errors]
+    problems += [
+        Outcome(error.where or "", False, "failed", error=error) for error in found.inner_errors
+    ]
     problems += [_skipped(source) for source in found.skipped if not source.startswith(own)]
-    if not files and not found.errors:
+    if not files and not (found.errors or found.inner_errors):
         problems.append(_nothing(paths, found))
     return files, problems
 

@@ -393,3 +393,36 @@ def test_show_refuses_a_place_outside_the_text(shell: Shell) -> None:
     refused = shell("show", "valve.txt#5-100000")
     assert refused.code == 1
     assert "is not a place" in refused.err
+
+
+def test_two_names_never_become_one_document(shell: Shell) -> None:
+    """The broken byte e9 and the four characters \\xe9 were told alike: the second file replaced
+    the first, and `watch` and `status` took both for gone."""
+    folder = shell.home / "names"
+    folder.mkdir()
+    with open(os.fsencode(folder) + b"/caf\xe9.txt", "wb") as stream:
+        stream.write(VALVE.encode())
+    shell.write("names/caf\\xe9.txt", MOTOR)
+    assert "2 added" in shell.run("add", str(folder)).out
+    assert len(shell("list", "--json").json["documents"]) == 2
+    assert "2 unchanged" in shell.run("add", str(folder)).out
+    assert shell("status", "--json").json["missing_files"] == []
+    assert shell("watch", folder, "--once", "--json").json["removed"] == []
+
+
+def test_an_empty_path_is_not_the_working_folder(shell: Shell) -> None:
+    """`specrag add "$UNSET"` added whatever folder one stood in."""
+    result = shell("add", "")
+    assert result.code == 1
+    assert "empty" in result.out
+
+
+def test_a_named_pipe_fails_and_a_bad_link_in_a_folder_does_not(shell: Shell) -> None:
+    """A pipe that was named was skipped with exit code 0, a dangling link below a folder gave 1."""
+    valve = shell.write("mixed/valve.txt", VALVE)
+    os.mkfifo(shell.home / "pipe.txt")
+    assert shell("add", valve, shell.home / "pipe.txt").code == 1
+    (valve.parent / "gone.txt").symlink_to("nowhere")
+    result = shell("add", valve.parent, "--json")
+    assert result.code == 0
+    assert result.json["summary"]["failed"] == 1

@@ -102,8 +102,9 @@ def _why(failure: Failure) -> str:
 def _is_gone(source: str) -> bool:
     """Whether a document's file is no longer where it was added from."""
     from runtime.knowledge_base import MEMBER
+    from runtime.readers.discovery import real_path
 
-    file = source.split(MEMBER, 1)[0]
+    file = real_path(source.split(MEMBER, 1)[0])
     return file.startswith(os.sep) and not os.path.exists(file)
 
 

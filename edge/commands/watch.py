@@ -62,10 +62,11 @@ class _Watcher:
 
     def __init__(self, run: Run, folders: Sequence[str]) -> None:
         from edge.settings import knowledge_base_path
+        from runtime.readers.discovery import display_name
 
         self._run = run
         self._folders = folders
-        self._roots = tuple(os.path.abspath(folder) + os.sep for folder in folders)
+        self._roots = tuple(display_name(os.path.abspath(folder)) + os.sep for folder in folders)
         self._kb_path: Path = knowledge_base_path(run.settings)
         self._seen: dict[str, _Stamp] | None = None
 
@@ -111,6 +112,7 @@ class _Watcher:
 
 def _exists(source: str) -> bool:
     from runtime.knowledge_base import MEMBER
+    from runtime.readers.discovery import real_path
 
-    parts = source.split(MEMBER)
+    parts = real_path(source).split(MEMBER)
     return any(os.path.exists(MEMBER.join(parts[:count])) for count in range(1, len(parts) + 1))

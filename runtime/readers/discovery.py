@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.errors import DocumentError
 from runtime.readers.kinds import is_supported_name
+
+# What `display_name` writes for a byte that is not UTF-8, and for a backslash (5c) that would
+# otherwise look like the beginning of one.
+_ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f]|5c)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +38,29 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """All files, and what could not be looked at."""
+    """All files, and what could not be looked at.
+
+    Attributes:
+        errors: paths given by the user himself that cannot be read.
+        inner_errors: files and folders below them that cannot be read.
+    """
 
     files: tuple[FoundFile, ...]
     skipped: tuple[str, ...]
     errors: tuple[DocumentError, ...]
+    inner_errors: tuple[DocumentError, ...]
 
 
 def display_name(path: Path | str) -> str:
-    """A path as printable text, whatever bytes its name has."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path as printable text, whatever bytes its name has; no two paths have the same."""
+    raw = _ESCAPED.sub(rb"\\x5cx\1", os.fsencode(path))
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def real_path(source: str) -> str:
+    """The path that `display_name` made `source` of."""
+    raw = source.encode("utf-8", "surrogateescape")
+    return os.fsdecode(_ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), raw))
 
 
 def find_files(paths: Iterable[Path | str]) -> FoundFiles:
@@ -53,8 +71,13 @@ def find_files(paths: Iterable[Path | str]) -> FoundFiles:
     """
     finder = _Finder()
     for path in paths:
-        finder.take(Path(path))
-    return FoundFiles(tuple(finder.files), tuple(finder.skipped), tuple(finder.errors))
+        finder.take(path)
+    return FoundFiles(
+        tuple(finder.files),
+        tuple(finder.skipped),
+        tuple(finder.errors),
+        tuple(finder.inner_errors),
+    )
 
 
 class _Finder:
@@ -62,16 +85,20 @@ class _Finder:
         self.files: list[FoundFile] = []
         self.skipped: list[str] = []
         self.errors: list[DocumentError] = []
+        self.inner_errors: list[DocumentError] = []
         self._seen: set[tuple[int, int]] = set()
 
-    def take(self, path: Path) -> None:
-        path = Path(os.path.abspath(path.expanduser()))
+    def take(self, given: Path | str) -> None:
+        if not os.fspath(given):  # would be the working folder, which nobody named
+            self.errors.append(DocumentError("This path is empty", where="''", fix="Name a file"))
+            return
+        path = Path(os.path.abspath(Path(given).expanduser()))
         if path.exists() or path.is_symlink() or not glob.has_magic(os.fspath(path)):
             self._one(path, named=True)
             return
         matches = sorted(glob.glob(os.fspath(path), recursive=True), key=os.fsencode)
         if not matches:
-            self._fail("No file matches", path)
+            self._fail("No file matches", path, named=True)
         for match in matches:
             self._one(Path(match), named=not os.path.isdir(match))
 
@@ -79,14 +106,17 @@ class _Finder:
         try:
             found = path.stat()
         except OSError as error:
-            self._fail(f"It cannot be opened ({error.strerror or error})", path)
+            self._fail(f"It cannot be opened ({error.strerror or error})", path, named=named)
             return
         if os.path.isdir(path):
-            for inner in self._walk(path):
+            for inner in self._walk(path, named=named):
                 self._one(inner, named=False)
             return
         key = (found.st_dev, found.st_ino)
         if key in self._seen:
+            return
+        if named and not os.path.isfile(path):
+            self._fail("It is a pipe, a socket or a device, not a file", path, named=True)
             return
         if not os.path.isfile(path) or not (named or is_supported_name(path.name)):
             self.skipped.append(display_name(path))
@@ -96,7 +126,7 @@ class _Finder:
             FoundFile(path, display_name(path), found.st_size, found.st_mtime_ns, named)
         )
 
-    def _walk(self, folder: Path) -> Iterator[Path]:
+    def _walk(self, folder: Path, *, named: bool) -> Iterator[Path]:
         """Files below a folder; each folder is entered once, so loops of links end."""
         pending = [folder]
         while pending:
@@ -108,7 +138,11 @@ class _Finder:
                 self._seen.add((status.st_dev, status.st_ino))
                 entries = sorted(os.scandir(current), key=lambda entry: os.fsencode(entry.name))
             except OSError as error:
-                self._fail(f"The folder cannot be read ({error.strerror or error})", current)
+                self._fail(
+                    f"The folder cannot be read ({error.strerror or error})",
+                    current,
+                    named=named and current == folder,
+                )
                 continue
             folders = []
             for entry in entries:
@@ -120,8 +154,9 @@ class _Finder:
                     yield Path(entry.path)
             pending += reversed(folders)
 
-    def _fail(self, what: str, path: Path) -> None:
-        self.errors.append(DocumentError(what, where=display_name(path)))
+    def _fail(self, what: str, path: Path, *, named: bool) -> None:
+        errors = self.errors if named else self.inner_errors
+        errors.append(DocumentError(what, where=display_name(path)))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
