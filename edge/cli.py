@@ -129,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if os.environ.get(COMPLETION):
         cli.main(arguments, prog_name="specrag")  # answers the shell, and exits
+    _open_closed_streams()
     for stream in (
         sys.stdin,
         sys.stdout,
@@ -144,6 +145,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         code = _after_full_disk(error)
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Stand-ins for streams that the caller has closed (`>&-`), which Python leaves as None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - for the whole run
+            setattr(sys, name, stream)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -206,6 +206,23 @@ def test_a_full_disk_behind_standard_output(shell: Shell) -> None:
     assert done.stderr.count("error") == 1
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+def test_a_stream_that_was_closed(shell: Shell, closed: str) -> None:
+    """Python has None for it: every command ended as a fault of specrag, with a traceback."""
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m edge.cli ask {closed}', sys.executable],
+        cwd=ROOT,
+        env=shell.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (0 if shell.kb.exists() else 1)
+    assert "Traceback" not in done.stderr
+    assert "itself failed" not in done.stderr
+
+
 def test_ctrl_c_while_adding_keeps_what_was_published(shell: Shell) -> None:
     text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
     for number in range(30):
