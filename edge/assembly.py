@@ -285,7 +285,8 @@ def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) ->
         judge,
         calibration=calibration,
     )
-    return Assembled(pipeline, (*drafter.warnings, *verifier.warnings, *doubts))
+    warnings = (*drafter.warnings, *verifier.warnings, *doubts)
+    return Assembled(pipeline, tuple(dict.fromkeys(warnings)))  # what both say is said once
 
 
 def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tuple[str, ...]]:

@@ -21,7 +21,7 @@ import click
 from edge.assembly import ask_options, assemble, open_knowledge_base
 from edge.command import Run, command
 from edge.settings import Settings, knowledge_base_path
-from runtime.errors import UsageError
+from runtime.errors import DocumentError, UsageError
 
 if TYPE_CHECKING:
     from runtime.pipeline import Answer, AskOptions, Pipeline, Route
@@ -63,8 +63,7 @@ def demo(run: Run, explain: bool, documents: Path | None) -> int:
         if run.options.get("kb") is None:
             temporary = stack.enter_context(TemporaryDirectory(prefix="specrag-demo-"))
             settings = replace(settings, kb=Path(temporary) / "knowledge-base")
-        if not _add(run, settings, folder):
-            return 1
+        _add(run, settings, folder)
         assembled = assemble(settings)
         stack.enter_context(assembled.pipeline)
         for warning in assembled.warnings:
@@ -92,8 +91,12 @@ def example_folder() -> Path:
     return folder
 
 
-def _add(run: Run, settings: Settings, folder: Path) -> bool:
-    """Add the manual's files; whether that went well."""
+def _add(run: Run, settings: Settings, folder: Path) -> None:
+    """Add the manual's files.
+
+    Raises:
+        DocumentError: they could not be read.
+    """
     from edge.commands.documents import progress, show_outcomes
     from edge.ingestion import exit_code, find, ingest
 
@@ -105,12 +108,16 @@ def _add(run: Run, settings: Settings, folder: Path) -> bool:
     ):
         outcomes = [*problems, *ingest(kb, files, on_progress=advance)]
     if exit_code(outcomes):
-        show_outcomes(run, outcomes)
-        return False
+        if not run.json:
+            show_outcomes(run, outcomes)
+        raise DocumentError(
+            "The example manual could not be added",
+            where=str(folder),
+            fix="Name the folder examples/pumping-station of the source tree with --documents",
+        )
     if not run.json:
         seconds = time.perf_counter() - started
         run.screen.line(("added ", "dim"), f"{len(files)} files of {folder} in {seconds:.1f} s")
-    return True
 
 
 def _ask(run: Run, pipeline: Pipeline, question: str, options: AskOptions, explain: bool) -> Answer:

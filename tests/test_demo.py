@@ -43,7 +43,10 @@ def test_nothing_is_left_behind_unless_a_folder_is_named(shell: Shell, tmp_path:
 
 
 def test_a_folder_without_documents(shell: Shell, tmp_path: Path) -> None:
-    assert shell("demo", "--documents", tmp_path).code == 1
+    """With --json its table of failures was printed where a JSON error belongs."""
+    result = shell("demo", "--documents", tmp_path, "--json")
+    assert result.code == 1
+    assert result.json["error"]["kind"] == "DocumentError"
 
 
 def test_the_example_manual_is_there() -> None:
