@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
+SHARED ?= ../shared
 LOCK   := .venv-lock/bin/pip-compile -q --strip-extras --no-header --no-annotate \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 .DEFAULT_GOAL := help
@@ -33,6 +34,12 @@ test-triton: $(VENV)/.dev ## Hold the remote session against a real Triton serve
 	tests/triton_server/setup.sh
 	$(BIN)/python -m pytest tests/test_triton.py
 
+test-openvino: $(VENV)/.dev ## Run a static INT8 drafter through the OpenVINO provider, in its own environment
+	tests/openvino_box/run.sh $(SHARED)/models/drafter-minilm-l3
+
+test-arm64: $(VENV)/.dev ## Ask 50 questions as a Raspberry Pi 4 and 5 would, under emulation
+	tests/arm64_box/run.sh models/drafter-minilm-l3 50
+
 fuzz: $(VENV)/.dev ## Feed every reader 20,000 mutated files
 	$(BIN)/python -m tests.fuzz_readers --inputs 20000
 
@@ -55,4 +62,4 @@ lock: ## Pin all dependencies anew, from pyproject.toml
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help install demo test test-triton fuzz lint bench lock clean
+.PHONY: help install demo test test-triton test-openvino test-arm64 fuzz lint bench lock clean

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -89,6 +90,8 @@ class Shell:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # A background job of a shell ignores Ctrl-C, and hands that on; a terminal does not.
+            preexec_fn=mind_ctrl_c,
         )
 
     def run(self, *arguments: str | bytes, **variables: str) -> Result:
@@ -103,6 +106,11 @@ class Shell:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
+
+
+def mind_ctrl_c() -> None:
+    """For a child process: Ctrl-C ends it, as it does in a terminal."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def make_models(folder: Path) -> None:
