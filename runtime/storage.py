@@ -332,17 +332,34 @@ def _translate(folder: Path, error: sqlite3.Error) -> KnowledgeBaseError:
             where=str(folder),
             fix="Try again when it has finished",
         )
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) and not is_readable(folder):
+        return KnowledgeBaseError(
+            "The knowledge base cannot be read: you have no right to",
+            where=str(folder),
+            fix="Ask its owner for the right to read the folder and the files in it",
+        )
     unwritable = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
     if code in (*unwritable, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return not_writable(folder, error)
     return KnowledgeBaseDamaged(
         f"The database cannot be used: {error}",
         where=str(folder),
-        fix="Check it with specrag verify; restore it from a copy, or add the documents again",
+        fix="Restore it from a copy, or add the documents again to a new one",
     )
 
 
+def is_readable(folder: Path) -> bool:
+    """Whether the database in `folder` may be read by this user."""
+    return os.access(folder, os.R_OK | os.X_OK) and os.access(folder / DATABASE, os.R_OK)
+
+
 def not_writable(folder: Path, error: BaseException) -> KnowledgeBaseNotWritable:
+    if folder.exists() and not folder.is_dir():
+        return KnowledgeBaseNotWritable(
+            "A knowledge base is a folder, and this is a file",
+            where=str(folder),
+            fix="Name another folder with --kb DIR",
+        )
     return KnowledgeBaseNotWritable(
         f"The knowledge base cannot be written: {getattr(error, 'strerror', None) or error}",
         where=str(folder),

@@ -426,3 +426,12 @@ def test_a_named_pipe_fails_and_a_bad_link_in_a_folder_does_not(shell: Shell) ->
     result = shell("add", valve.parent, "--json")
     assert result.code == 0
     assert result.json["summary"]["failed"] == 1
+
+
+def test_a_knowledge_base_that_is_a_file_is_named_as_what_it_is(shell: Shell) -> None:
+    """Guards against advice to free disk space where the path is simply not a folder."""
+    file = shell.write("notes.txt", VALVE)
+    result = shell("add", file, "--kb", file, "--json")
+    assert result.code == 1
+    assert "this is a file" in result.json["error"]["what"]
+    assert file.read_text() == VALVE
