@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 # Asked in this order. Which route each takes is up to the models.
 QUESTIONS = (
-    "How often is the relief valve tested?",
-    "What does fault code E-17 mean?",
-    "How much grease does the bearing of a high-lift pump take?",
-    "Who may enter the dosing room alone?",
-    "When was the station commissioned?",
-    "What is the population of the town of Hollow Ford?",
+    "Which key do I need for the quarry road gate?",
+    "After how many running hours are the high-lift pump bearings greased nowadays?",
+    "To what stroke length are DP-1 and DP-2 set?",
+    "Who gets called when a priority 1 alarm goes unanswered for eight minutes?",
+    "How loud is it inside the dosing room?",
+    "What does fault code E-25 stand for?",
 )
 ROUTES: tuple[Route, ...] = ("speculative", "standard", "abstained")
 EXAMPLE = "pumping-station"
