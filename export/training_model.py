@@ -2,8 +2,7 @@
 
 Forward and backward run in bfloat16 where the CPU multiplies it in hardware, with FP32 master
 weights. Attention is written out, since the backward of PyTorch's fused one is several times
-slower on CPUs, and dropout draws slices of one random mask, since random numbers would cost more
-than the matrix products.
+slower on CPUs, and dropout reads slices of one random mask instead of drawing numbers.
 """
 
 from __future__ import annotations
