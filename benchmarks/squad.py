@@ -246,7 +246,7 @@ def _from_squad(raw: Any) -> Dataset:
         for paragraph in paragraphs
         for qa in paragraph["qas"]
     )
-    return replace(dataset, contexts=_unique(p["context"] for p in paragraphs))
+    return replace(dataset, contexts=tuple(p["context"] for p in paragraphs))
 
 
 def _from_entries(entries: Iterable[dict[str, Any]]) -> Dataset:
@@ -254,7 +254,8 @@ def _from_entries(entries: Iterable[dict[str, Any]]) -> Dataset:
         Question(str(entry["id"]), entry["question"], entry["context"], _gold(entry))
         for entry in entries
     )
-    return Dataset(questions, _unique(question.context for question in questions))
+    # A line holds a question with its context, so a context stands there as often as it is asked.
+    return Dataset(questions, tuple(dict.fromkeys(q.context for q in questions)))
 
 
 def _gold(entry: dict[str, Any]) -> tuple[tuple[str, Span], ...]:
@@ -273,10 +274,6 @@ def _gold(entry: dict[str, Any]) -> tuple[tuple[str, Span], ...]:
     return tuple((text, Span(int(start), int(start) + len(text))) for text, start in pairs)
 
 
-def _unique(contexts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(contexts))
-
-
 def sample(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
     """`limit` of the questions in their order, drawn with `seed`; all if limit is None."""
     if limit is None or limit >= len(questions):
@@ -286,21 +283,19 @@ def sample(questions: Sequence[Question], limit: int | None, seed: int) -> list[
 
 
 def corpus(path: Path, dataset: Dataset, distractors: Sequence[Path]) -> list[ParsedDocument]:
-    """One document for each distinct context, taken as it stands: gold offsets refer to it."""
+    """One document for each paragraph, taken as it stands: gold offsets refer to it."""
     contexts = [(path.name, context) for context in dataset.contexts]
     for distractor in distractors:
         contexts += [(distractor.name, context) for context in read_dataset(distractor).contexts]
-    sources = dict.fromkeys(context for _, context in contexts)
-    names = {context: name for name, context in reversed(contexts)}
     return [
         ParsedDocument(
-            source=f"{names[context]}#{number}",
+            source=f"{name}#{number}",
             title="",
             media_type="text/plain",
             text=context,
             breaks=(0,),
         )
-        for number, context in enumerate(sources)
+        for number, (name, context) in enumerate(contexts)
     ]
 
 

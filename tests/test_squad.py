@@ -102,10 +102,11 @@ def test_samples_are_seeded_ordered_and_without_repeats():
     assert sample(questions, None, 0) == questions
 
 
-def test_a_context_in_two_files_becomes_one_document(tmp_path):
+def test_every_paragraph_of_every_file_becomes_a_document(tmp_path):
     path = squad(tmp_path)
-    documents = corpus(path, read_dataset(path), [path, path])
-    assert [d.text for d in documents] == ["It now is.", "No question."]
+    documents = corpus(path, read_dataset(path), [path])
+    assert [d.text for d in documents] == ["It now is.", "No question."] * 2
+    assert len({d.source for d in documents}) == 4
 
 
 def test_percentiles_are_named():
