@@ -217,8 +217,9 @@ def read_dataset(path: Path) -> Dataset:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
-            f"The data set cannot be read: {error}", where=str(path), fix="Name a SQuAD JSON file"
+            f"The data set cannot be read: {reason}", where=str(path), fix="Name a SQuAD JSON file"
         ) from error
     try:
         if path.suffix == ".jsonl":

@@ -184,7 +184,7 @@ def _note(outcome: Outcome) -> str:
     windows = sum(document.windows for document in outcome.documents)
     flags = sorted({flag.kind for document in outcome.documents for flag in document.flags})
     documents = f"{len(outcome.documents)} documents, " if len(outcome.documents) != 1 else ""
-    notes = [f"{documents}{windows} windows"]
+    notes = [f"{documents}{windows} {'window' if windows == 1 else 'windows'}"]
     if flags:
         notes.append(f"flagged: {', '.join(flags)}")
     notes += [f"not read: {failure}" for failure in outcome.failures]
