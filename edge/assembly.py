@@ -43,11 +43,12 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A bundle, opened."""
+    """A bundle, opened; `absent` is why there is no session."""
 
     bundle: Bundle
     session: Session | None
     warnings: tuple[str, ...] = ()
+    absent: str = ""
 
 
 def bundle_path(settings: Settings, role: Role) -> Path:
@@ -216,7 +217,8 @@ def _open_verifier(settings: Settings) -> _Model:
     try:
         remote = _open_remote_session(settings, settings.verifier_url, bundle)
     except RemoteUnavailable as error:
-        return _Model(bundle, None, (f"answers are not verified: {error}",))
+        warnings = (f"answers are not verified: {error}",)
+        return _Model(bundle, None, warnings, f"the verifier cannot be used: {error.what}")
     return _Model(bundle, remote, remote.placement.warnings)
 
 
@@ -284,6 +286,7 @@ def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) ->
         Drafter(drafter.session, encoder, reads.null_index),
         judge,
         calibration=calibration,
+        without_verifier=verifier.absent,
     )
     warnings = (*drafter.warnings, *verifier.warnings, *doubts)
     return Assembled(pipeline, tuple(dict.fromkeys(warnings)))  # what both say is said once

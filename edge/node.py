@@ -496,9 +496,9 @@ def _listen(host: str, port: int) -> socket.socket:
 @command(
     "node",
     examples=(
-        "specrag node --model bundles/verifier",
-        "specrag node --model bundles/verifier --provider cuda --require-provider",
-        "specrag node --model bundles/verifier --host 0.0.0.0 --token-file secret.txt "
+        "specrag node --model models/verifier-minilm-l6",
+        "specrag node --model models/verifier-minilm-l6 --provider cuda --require-provider",
+        "specrag node --model models/verifier-minilm-l6 --host 0.0.0.0 --token-file secret.txt "
         "--certificate node.pem --key node.key",
     ),
 )

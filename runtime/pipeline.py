@@ -166,16 +166,19 @@ class Pipeline:
         *,
         calibration: Calibration | None = None,
         cool_down: CoolDown | None = None,
+        without_verifier: str = "there is no verifier",
     ) -> None:
         """
         Args:
             verifier: None where there is none to be had; answers are then not verified.
+            without_verifier: why there is none, as the reason of such an answer.
         """
         self.knowledge_base = knowledge_base
         self.drafter = drafter
         self.verifier = verifier
         self.calibration = calibration or Calibration({})
         self._cool_down = cool_down or CoolDown()
+        self._without_verifier = without_verifier
 
     def close(self) -> None:
         """Close the sessions and the knowledge base."""
@@ -313,7 +316,7 @@ class Pipeline:
         started = time.perf_counter()
         found, failure = nothing, None
         if self.verifier is None:
-            failure = "there is no verifier"
+            failure = self._without_verifier
         else:
             try:
                 found = work(self.verifier)

@@ -121,6 +121,8 @@ def test_a_remote_verifier_that_is_gone_is_a_warning(settings: Settings, tmp_pat
     with assembled.pipeline as pipeline:
         assert pipeline.verifier is None
         assert assembled.warnings[0].startswith("answers are not verified")
+        answer = pipeline.answer("What does fault code E-17 mean?")
+        assert "the verifier cannot be used" in answer.reason, "not: there is none"
 
 
 def test_default_bundles_lie_beside_the_package() -> None:
