@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import string
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from runtime.answer_metrics import normalise, token_f1
 from runtime.documents import ParsedDocument, RetrievedWindow, Span
 from runtime.errors import UsageError
 from runtime.pipeline import Answer, Answered, AskedRoute, AskOptions, Pipeline, Retrieved
@@ -316,14 +315,6 @@ def documents_with_progress(
 
 # Metrics
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalised(text: str) -> list[str]:
-    """SQuAD's tokens of an answer."""
-    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
-
 
 def exact_match(text: str | None, question: Question) -> float:
     """1.0 if `text` equals a gold answer after normalisation."""
@@ -331,7 +322,7 @@ def exact_match(text: str | None, question: Question) -> float:
         return float(text is None)
     if text is None:
         return 0.0
-    return float(any(normalised(text) == normalised(gold) for gold, _ in question.answers))
+    return float(any(normalise(text) == normalise(gold) for gold, _ in question.answers))
 
 
 def f1(text: str | None, question: Question) -> float:
@@ -340,18 +331,7 @@ def f1(text: str | None, question: Question) -> float:
         return float(text is None)
     if text is None:
         return 0.0
-    return max(token_f1(normalised(text), normalised(gold)) for gold, _ in question.answers)
-
-
-def token_f1(predicted: Sequence[str], gold: Sequence[str]) -> float:
-    """Harmonic mean of token precision and recall; two empty lists agree."""
-    if not predicted or not gold:
-        return float(list(predicted) == list(gold))
-    common = sum((Counter(predicted) & Counter(gold)).values())
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(gold)
-    return 2 * precision * recall / (precision + recall)
+    return max(token_f1(text, gold) for gold, _ in question.answers)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

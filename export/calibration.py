@@ -23,9 +23,10 @@ import numpy as np
 
 from export.fitting import fit
 from export.options import run_script
-from export.parity import GateQuestion, read_questions, token_f1
+from export.parity import GateQuestion, read_questions
 from export.reporting import Progress, show_progress
 from models.bundle import Bundle, describe_file, open_bundle, write_manifest
+from runtime.answer_metrics import token_f1
 from runtime.calibration import FILE, CalibrationMap
 from runtime.documents import ParsedDocument
 from runtime.drafting import Drafter

@@ -9,9 +9,6 @@ the logits have a limit of their own, and a graph that answers nonsense fails ei
 from __future__ import annotations
 
 import json
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.alignment import anywhere
+from runtime.answer_metrics import normalise, token_f1
 from runtime.encoding import PairBatch, PairEncoder
 from runtime.errors import ExportError, UsageError
 from runtime.spans import best_spans
@@ -332,21 +330,6 @@ def scores(
         exact.append(100.0 * max(normalise(answer) == normalise(gold) for gold in golds))
         overlap.append(100.0 * max(token_f1(answer, gold) for gold in golds))
     return np.asarray(exact), np.asarray(overlap)
-
-
-def token_f1(answer: str, gold: str) -> float:
-    """F1 over the words of the normalised answers; 1 for two empty ones (SQuAD 2.0)."""
-    given, wanted = normalise(answer).split(), normalise(gold).split()
-    if not given or not wanted:
-        return float(given == wanted)
-    shared = sum((Counter(given) & Counter(wanted)).values())
-    return 2 * shared / (len(given) + len(wanted))
-
-
-def normalise(text: str) -> str:
-    """SQuAD's: lower case, without ASCII punctuation and articles, single spaces."""
-    bare = "".join(char for char in text.lower() if char not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
 def read_questions(

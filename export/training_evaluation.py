@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from export.parity import normalise, token_f1
 from export.training_data import Asked, Corpus, Window
 from export.training_model import forward
 from export.training_options import Score
 from runtime.alignment import anywhere
+from runtime.answer_metrics import normalise, token_f1
 from runtime.spans import best_spans
 
 ANSWER_TOKENS = 30

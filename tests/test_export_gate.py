@@ -14,11 +14,10 @@ from export.parity import (
     Predictions,
     compare,
     logit_errors,
-    normalise,
     predict,
     read_questions,
-    token_f1,
 )
+from runtime.answer_metrics import normalise, token_f1
 from runtime.encoding import PairEncoder
 from tests.tiny_models import make_bundle
 

@@ -14,8 +14,8 @@ from benchmarks.squad import (
     percentiles,
     read_dataset,
     sample,
-    token_f1,
 )
+from runtime.answer_metrics import overlap_f1
 from runtime.documents import Span
 from runtime.errors import UsageError
 
@@ -38,9 +38,9 @@ def test_an_unanswerable_question_is_right_exactly_if_nothing_is_said():
 
 
 def test_token_f1_counts_repeated_tokens_once_each():
-    assert token_f1(["a", "a", "b"], ["a", "c"]) == pytest.approx(2 * (1 / 3) * (1 / 2) / (5 / 6))
-    assert token_f1([], []) == 1.0
-    assert token_f1(["a"], []) == 0.0
+    assert overlap_f1(["a", "a", "b"], ["a", "c"]) == pytest.approx(2 * (1 / 3) * (1 / 2) / (5 / 6))
+    assert overlap_f1([], []) == 1.0
+    assert overlap_f1(["a"], []) == 0.0
 
 
 def squad(tmp_path, **qa):
