@@ -438,19 +438,6 @@ def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Config:
     return config
 
 
-def serve(
-    bundles: Sequence[Bundle],
-    host: str = "127.0.0.1",
-    port: int = PORT,
-    token: str | None = None,
-    *,
-    options: SessionOptions | None = None,
-    tls: Tls | None = None,
-) -> None:
-    """Serve the bundles until stopped; see `open_node`."""
-    open_node(bundles, host, port, token, options=options, tls=tls).run()
-
-
 def _load(bundle: Bundle, options: SessionOptions | None) -> Served:
     vocabulary = Tokenizer.from_file(str(bundle.tokenizer_path)).get_vocab_size()
     return Served(bundle, open_session(bundle, options), vocabulary)

@@ -80,16 +80,7 @@ class TrainingOptions:
 
     def fingerprint(self) -> dict[str, Any]:
         """The options that a resumed run must share with the interrupted one."""
-        free = (
-            "output",
-            "resume",
-            "threads",
-            "checkpoint_steps",
-            "offline",
-            "minutes",
-            "evaluated",
-        )
-        raw = {name: value for name, value in asdict(self).items() if name not in free}
+        raw = {name: value for name, value in asdict(self).items() if name not in FREE_OPTIONS}
         raw["data"] = [path.name for path in self.data]
         plain: dict[str, Any] = json.loads(json.dumps(raw))  # as a checkpoint gives it back
         return plain

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.alignment import bounds, character_span
-from runtime.documents import RetrievedWindow, Span, Window
+from runtime.documents import Span, Window
 from runtime.encoding import PairEncoder
 from runtime.sentences import sentence_spans
 from runtime.sessions import Session
@@ -249,8 +249,3 @@ def rationale_span(window: Window, answer: Span, budget: int) -> Span:
         if last + 1 < len(sentences) and cost(first, last + 1) <= budget:
             last, grown = last + 1, True
     return Span(sentences[first].start, sentences[last].end)
-
-
-def retrieved_in(subsets: Sequence[Subset]) -> list[RetrievedWindow]:
-    """All windows of the subsets, in rank order."""
-    return sorted((w for s in subsets for w in s.windows), key=lambda found: found.rank)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 from runtime.decision import Calibration, Confidence, CoolDown, threshold_value
 from runtime.documents import Citation, RetrievedWindow, Span, Window
-from runtime.drafting import Draft, Drafter, DraftingOptions, Drafts
+from runtime.drafting import Draft, Drafter, DraftingOptions, Drafts, rationale_span
 from runtime.errors import KnowledgeBaseEmpty, QuestionError, RunTimedOut, SessionError
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
@@ -303,7 +303,6 @@ class Pipeline:
                 question,
                 windows,
                 max_answer_tokens=options.verification.max_answer_tokens,
-                rationale_tokens=options.drafting.rationale_tokens,
             ),
             Readings((), 0),
         )
@@ -363,11 +362,12 @@ class Pipeline:
             return None
         best = reading.readings[0]
         window = best.window
+        rationale = rationale_span(window, best.span, options.drafting.rationale_tokens)
         return _Proposal(
             "standard",
             window,
             best.span,
-            best.rationale.shifted(-window.passage.start).of(window.passage_text),
+            rationale.shifted(-window.passage.start).of(window.passage_text),
             self._calibration_for(options).confidence("standard", best.score),
             None,
         )
@@ -488,18 +488,7 @@ class Pipeline:
         if self.verifier is not None:
             sessions.append(("verifier", self.verifier.session))
         return tuple(
-            PlacementTrace(
-                role=role,
-                requested=session.placement.requested,
-                provider=session.placement.provider,
-                device=session.placement.device,
-                precision=session.placement.precision,
-                threads=session.placement.threads,
-                location=session.placement.location,
-                reason=session.placement.reason,
-                warnings=session.placement.warnings,
-            )
-            for role, session in sessions
+            PlacementTrace(role=role, **asdict(session.placement)) for role, session in sessions
         )
 
 

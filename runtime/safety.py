@@ -18,8 +18,6 @@ ADDRESSES_MODEL = "addresses-model"
 HIDDEN = "hidden-text"
 DUPLICATION = "duplication"
 NOT_INDEXED = "not-indexed"
-# Kinds for which a document may be left out of answers; "not-indexed" is only incomplete.
-SUSPICIOUS = frozenset((ADDRESSES_MODEL, HIDDEN, DUPLICATION))
 
 _EXCERPT = 120  # characters quoted in a flag
 _AROUND = 200  # characters around a telling word that a phrasing may span

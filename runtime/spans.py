@@ -63,7 +63,18 @@ def best_spans(
     Returns:
         Fewer than `top` if there are fewer spans. Logits that are not finite never win.
     """
-    scores = pair_scores(start, end, bounds, max_tokens)
+    return best_of(pair_scores(start, end, bounds, max_tokens), start, end, null, top=top)
+
+
+def best_of(
+    scores: NDArray[np.float32],
+    start: NDArray[np.float32],
+    end: NDArray[np.float32],
+    null: float,
+    *,
+    top: int = 1,
+) -> list[ScoredSpan]:
+    """`best_spans` of scores that `pair_scores` has made already."""
     flat = scores.ravel()
     candidates = int(np.isfinite(flat).sum())
     count = min(top, candidates)

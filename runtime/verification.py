@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from runtime.alignment import Bounds, TokenRange, bounds, character_span, token_range
 from runtime.documents import RetrievedWindow, Span, Window
-from runtime.drafting import Draft, rationale_span
+from runtime.drafting import Draft
 from runtime.encoding import PairEncoder, TokenizedText
 from runtime.sessions import Session
 from runtime.spans import (
     ScoredSpan,
-    best_spans,
+    best_of,
     log_support,
     pair_scores,
     span_probability,
@@ -95,13 +95,11 @@ class Reading:
 
     Attributes:
         score: ln P(supported), comparable with a verdict's reflection term.
-        rationale: the sentences around the answer, for people to read.
     """
 
     window: Window
     span: Span
     answer: str
-    rationale: Span
     score: float
     scored: ScoredSpan
 
@@ -132,6 +130,10 @@ class _Logits:
     end: NDArray[np.float32]
     bounds: Bounds
     null: float
+
+    def scores(self, max_tokens: int) -> NDArray[np.float32]:
+        """Of all spans, as `pair_scores` gives them."""
+        return pair_scores(self.start, self.end, self.bounds, max_tokens)
 
     def place(self, tokens: TokenRange) -> Span:
         """`tokens` as a span of the document."""
@@ -175,7 +177,6 @@ class Verifier:
         windows: Sequence[RetrievedWindow],
         *,
         max_answer_tokens: int,
-        rationale_tokens: int,
     ) -> Readings:
         """Standard RAG: read the windows themselves and take the best span of each."""
         if not windows:
@@ -184,7 +185,7 @@ class Verifier:
         rows, tokens = self._read(question, [self._window_context(window) for window in ordered])
         readings = []
         for window, row in zip(ordered, rows, strict=True):
-            best = _best(row, max_answer_tokens)
+            best = _best(row, row.scores(max_answer_tokens))
             if best is None:
                 continue
             span = row.place(best.tokens)
@@ -193,7 +194,6 @@ class Verifier:
                     window=window,
                     span=span,
                     answer=span.shifted(-window.span.start).of(window.text),
-                    rationale=rationale_span(window, span, rationale_tokens),
                     score=log_support(best.margin),
                     scored=best,
                 )
@@ -240,17 +240,17 @@ def _worth_reading(drafts: Sequence[Draft], prune: float) -> list[Draft]:
     return [draft for draft in drafts if draft.scored.margin >= best - prune]
 
 
-def _best(row: _Logits, max_tokens: int) -> ScoredSpan | None:
-    spans = best_spans(row.start, row.end, row.null, row.bounds, max_tokens=max_tokens)
+def _best(row: _Logits, scores: NDArray[np.float32]) -> ScoredSpan | None:
+    spans = best_of(scores, row.start, row.end, row.null)
     return spans[0] if spans and len(row.place(spans[0].tokens)) else None
 
 
 def _judge(draft: Draft, row: _Logits, options: VerificationOptions) -> Verdict:
     read = row.context.tokens.offsets[: len(row.start)]
     aligned = token_range(draft.span.shifted(-row.context.start), read)
-    scores = pair_scores(row.start, row.end, row.bounds, options.max_answer_tokens)
+    scores = row.scores(options.max_answer_tokens)
     containment = 0.0 if aligned is None else span_probability(scores, aligned, row.null)
-    best = _best(row, options.max_answer_tokens)
+    best = _best(row, scores)
     if best is None:
         best = ScoredSpan(TokenRange(0, 0), -math.inf, -math.inf, row.null)
     reflection = support_probability(best.margin)

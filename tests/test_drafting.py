@@ -149,7 +149,7 @@ def test_reusing_the_windows_tokens_changes_nothing(tmp_path):
         windows = retrieve(knowledge_base, QUESTIONS[0])
     read = [
         make_verifier(world.verifier, reuses_windows=reuses)
-        .read(QUESTIONS[0], windows, max_answer_tokens=30, rationale_tokens=48)
+        .read(QUESTIONS[0], windows, max_answer_tokens=30)
         .readings
         for reuses in (False, True)
     ]
@@ -159,7 +159,7 @@ def test_reusing_the_windows_tokens_changes_nothing(tmp_path):
 def test_nothing_to_verify_or_read_costs_nothing(tmp_path):
     verifier = make_verifier(World(tmp_path).verifier)
     assert verifier.verify("q", [], VerificationOptions()).tokens == 0
-    assert verifier.read("q", [], max_answer_tokens=9, rationale_tokens=9).readings == ()
+    assert verifier.read("q", [], max_answer_tokens=9).readings == ()
 
 
 PASSAGE = "One is here. Two is there. The valve opens at 6.5 bar. Four follows. Five ends."
