@@ -13,11 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runtime.documents import Flag
-
-ADDRESSES_MODEL = "addresses-model"
-HIDDEN = "hidden-text"
-DUPLICATION = "duplication"
-NOT_INDEXED = "not-indexed"
+from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 
 _EXCERPT = 120  # characters quoted in a flag
 _AROUND = 200  # characters around a telling word that a phrasing may span

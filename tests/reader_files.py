@@ -114,27 +114,55 @@ def two_column_pdf() -> bytes:
     return buffer.getvalue()
 
 
-def scan_pdf(pages: list[list[str]]) -> bytes:
+def plain_pdf() -> bytes:
+    """A page whose content nothing compresses: text, lines, a table, a link."""
+
+    def draw(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 12)
+        canvas.drawString(60, 700, "The valve is opened by hand.")
+        canvas.rotate(90)
+        canvas.drawString(200, -100, "Turned words")
+        canvas.rotate(-90)
+        canvas.grid([60, 200, 340], [500, 520, 540])
+        for column, row, words in ((65, 525, "Part"), (205, 525, "Stock"), (65, 505, "Seal")):
+            canvas.drawString(column, row, words)
+        canvas.setFillGray(1)
+        canvas.drawString(60, 400, "White words")
+        canvas.showPage()
+
+    return canvas_pdf(draw, pageCompression=0)
+
+
+def scan_pdf(
+    pages: list[list[str]], shape: tuple[int, int] = (1240, 1754), size: int = 40
+) -> bytes:
     """A scanned PDF: each page one picture of text."""
     from reportlab.lib.utils import ImageReader
 
     def draw(canvas: Canvas) -> None:
         for lines in pages:
-            canvas.drawImage(ImageReader(io.BytesIO(picture(lines))), 0, 0, WIDTH, HEIGHT)
+            image = ImageReader(io.BytesIO(picture(lines, "PNG", shape, size)))
+            canvas.drawImage(image, 0, 0, WIDTH, HEIGHT)
             canvas.showPage()
 
     return canvas_pdf(draw)
 
 
-def picture(lines: list[str], kind: str = "PNG") -> bytes:
-    """A picture of lines of text, black on white."""
+def picture(
+    lines: list[str],
+    kind: str = "PNG",
+    shape: tuple[int, int] = (1240, 1754),
+    size: int = 40,
+) -> bytes:
+    """A picture of lines of text, black on white; `shape` and `size` of letters in pixels."""
     from PIL import Image, ImageDraw, ImageFont
 
-    image = Image.new("RGB", (1240, 1754), "white")
+    image = Image.new("RGB", shape, "white")
     draw = ImageDraw.Draw(image)
-    font = ImageFont.load_default(size=40)
+    font = ImageFont.load_default(size=size)
+    margin = min(120, shape[0] // 10, shape[1] // 10)
     for index, line in enumerate(lines):
-        draw.text((120, 120 + 90 * index), line, fill="black", font=font)
+        draw.text((margin, margin + 9 * size // 4 * index), line, fill="black", font=font)
     buffer = io.BytesIO()
     image.save(buffer, kind)
     return buffer.getvalue()

@@ -249,6 +249,15 @@ def test_deep_and_wide_files_end_in_time(name: str, data: bytes, tmp_path: Path)
     assert sum(len(document.text) for document in documents) <= len(data) + 1000
 
 
+@pytest.mark.parametrize("name", ["a.html", "a.eml", "a.md"])
+def test_pages_nested_too_deeply_say_so(name: str, tmp_path: Path) -> None:
+    """The parser ends silently at 2048 levels: such a page was "empty", or lost its second half."""
+    page = "<div>" * 2100 + "deep" + "</div>" * 2100 + "<p>after</p>"
+    head = "Subject: x\nContent-Type: text/html\n\n" if name == "a.eml" else ""
+    error = _fails(tmp_path, name, (head + page).encode(), DocumentTooLarge)
+    assert "nested too deeply" in error.what
+
+
 def test_a_gigantic_page(tmp_path: Path) -> None:
     from reportlab.pdfgen.canvas import Canvas
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.safety import ADDRESSES_MODEL, DUPLICATION, addresses_model, text_flags
+from runtime.flags import ADDRESSES_MODEL, DUPLICATION
+from runtime.safety import addresses_model, text_flags
 from tests.reader_files import PROSE
 
 

@@ -22,7 +22,9 @@ from runtime.cleaning import (
     strip_markup,
 )
 from runtime.documents import Flag, Heading, Page, ParsedDocument
-from runtime.safety import HIDDEN, text_flags
+from runtime.flags import HIDDEN
+from runtime.safety import text_flags
+from runtime.supersession import superseded_flag
 
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 _LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
@@ -65,6 +67,7 @@ class RawDocument:
         member: its place inside an archive or e-mail, empty for the file itself.
         hidden: texts that people do not see, left out of `blocks`, each with the reason.
         markup: whether leftover HTML tags and entities may be removed from its blocks.
+        status: what its metadata say of its standing, such as `status: archived`.
     """
 
     media_type: str
@@ -74,6 +77,7 @@ class RawDocument:
     hidden: list[tuple[str, str]] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     markup: bool = False
+    status: str = ""
 
 
 def assemble(raw: RawDocument, source: str) -> ParsedDocument:
@@ -109,9 +113,12 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
         Flag(HIDDEN, f"{why}: {_excerpt(text)}") for why, text in _merged(raw.hidden)
     ] + [Flag(HIDDEN, f"invisible Unicode characters: {_excerpt(text)}") for text in smuggled]
     found = text_flags(stored, [text for _, text in raw.hidden] + smuggled)
+    title = _title(raw, headings, source)
+    if (old := superseded_flag(title, raw.status, stored)) is not None:
+        found.append(old)
     return ParsedDocument(
         source=source,
-        title=_title(raw, headings, source),
+        title=title,
         media_type=raw.media_type,
         text=stored,
         breaks=tuple(breaks),

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.documents import Flag
-from runtime.errors import DamagedDocument
+from runtime.errors import DamagedDocument, DocumentTooLarge
+from runtime.flags import HIDDEN
 from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.styles import Declarations, StyleSheet, transparent, whiteness, why_hidden
 from runtime.readers.text import decode
-from runtime.safety import HIDDEN, addresses_model
+from runtime.safety import addresses_model
 
 _DROPPED = frozenset(
     [
@@ -151,7 +152,12 @@ def html_text(data: bytes, context: Context) -> str:
 
 
 def html_blocks(markup: str, *, fragment: bool = False) -> HtmlContent:
-    """Blocks of a page, or of a fragment (no search for its main content)."""
+    """Blocks of a page, or of a fragment (no search for its main content).
+
+    Raises:
+        DocumentTooLarge: it is nested too deeply.
+        DamagedDocument: it is not HTML.
+    """
     root = _parse(markup)
     if root is None:
         return HtmlContent()
@@ -183,11 +189,15 @@ def _parse(markup: str) -> Any:
         return None
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True, remove_pis=True, no_network=True)
     try:
-        return html.document_fromstring(markup.encode("utf-8"), parser=parser)
+        root = html.document_fromstring(markup.encode("utf-8"), parser=parser)
     except (etree.ParserError, etree.XMLSyntaxError) as error:
         if "empty" in str(error).lower():
             return None
         raise DamagedDocument("It is not readable as HTML") from error
+    # libxml2 gives up at 2048 levels and leaves out the rest of the page, without an exception.
+    if any("Excessive depth" in entry.message for entry in parser.error_log):
+        raise DocumentTooLarge("It is nested too deeply", fix="Save it as plain text and add that.")
+    return root
 
 
 def _comment_type() -> Any:
@@ -418,7 +428,7 @@ def _data_table(table: Any) -> list[list[str]] | None:
     """The cells of a table of data, spans filled in; None for a table that only lays out."""
     if table.find(".//table") is not None or table.get("role") == "presentation":
         return None
-    if any(table.iter("h1", "h2", "ul", "ol", "pre", "form")):
+    if next(table.iter("h1", "h2", "ul", "ol", "pre", "form"), None) is not None:
         return None
     rows: list[list[str]] = []
     spans: dict[int, tuple[int, str]] = {}  # column: (rows still to fill, text)

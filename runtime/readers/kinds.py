@@ -108,9 +108,7 @@ def reader_for(data: bytes, name: str, context: Context) -> str:
 def _by_content(data: bytes, named: str | None) -> str | None:
     """The kind that the first bytes prove."""
     kind: str | None = None
-    if b"%PDF-" in data[:1024]:
-        kind = "pdf"
-    elif data.startswith(b"{\\rtf"):
+    if data.startswith(b"{\\rtf"):
         kind = "rtf"
     elif data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         kind = _zip_kind(data) or "archive"
@@ -120,6 +118,8 @@ def _by_content(data: bytes, named: str | None) -> str | None:
         kind = named if named in ("word", "slides", "sheets") else "word"
     elif data.startswith(_PICTURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         kind = "images"
+    elif b"%PDF-" in data[:1024]:  # PDFs may begin with other bytes; a ZIP may hold one unpacked
+        kind = "pdf"
     return kind
 
 

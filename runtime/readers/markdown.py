@@ -11,6 +11,9 @@ from runtime.safety import addresses_model
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 _FRONT_TITLE = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
+_FRONT_STATUS = re.compile(
+    r"^(?:status|(?:superseded|replaced)[_-]by):[ \t]*\S.*$", re.MULTILINE | re.IGNORECASE
+)
 _NESTING = 100  # levels of lists and quotes; deeper is read as text
 
 
@@ -19,10 +22,11 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     from markdown_it import MarkdownIt
 
     text = decode(data, context).replace("\r\n", "\n").replace("\r", "\n")
-    title = ""
+    title = status = ""
     if front := _FRONT_MATTER.match(text):
         if named := _FRONT_TITLE.search(front.group(1)):
             title = named.group(1)
+        status = "\n".join(_FRONT_STATUS.findall(front.group(1)))
         text = text[front.end() :]
     parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"])
     collector = _Collector(context)
@@ -30,7 +34,12 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
         collector.take(token)
     return [
         RawDocument(
-            "text/markdown", collector.blocks, title=title, hidden=collector.hidden, markup=True
+            "text/markdown",
+            collector.blocks,
+            title=title,
+            hidden=collector.hidden,
+            markup=True,
+            status=status,
         )
     ]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from runtime.documents import Flag
 from runtime.errors import DamagedDocument, DocumentTooLarge, EmptyDocument, ScanNotIndexed
+from runtime.flags import NOT_INDEXED
 from runtime.readers.blocks import RawDocument
 from runtime.readers.context import Context
 from runtime.readers.packages import encrypted
 from runtime.readers.pdf_layout import Box, PageContent, Word, layout
-from runtime.safety import NOT_INDEXED
 
 _MONOSPACED = (b"courier", b"mono", b"cmtt", b"consol", b"typewriter")
 _OFF = "text off the page"

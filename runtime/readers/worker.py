@@ -41,12 +41,12 @@ def main() -> None:
 def _answer(request: Message, send: Callable[[Message], None]) -> Message:
     options = ReadOptions(**request["options"])
     signal.setitimer(signal.ITIMER_REAL, options.seconds + _GRACE)
-    _limit_memory(options.memory_bytes)
+    limit_memory(options.memory_bytes)
 
     def begin_ocr() -> None:
         if not context.ocr_begun:
             context.ocr_begun = True
-            _limit_memory(options.ocr_memory_bytes)
+            limit_memory(options.ocr_memory_bytes)
             signal.setitimer(signal.ITIMER_REAL, options.ocr_seconds + _GRACE)
             send({"extend": options.ocr_seconds})
 
@@ -125,7 +125,7 @@ def _told(error: SpecragError) -> dict[str, Any]:
     }
 
 
-def _limit_memory(extra: int) -> None:
+def limit_memory(extra: int) -> None:
     """Allow `extra` bytes of address space on top of what this process has now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = pages * resource.getpagesize() + extra
