@@ -195,9 +195,7 @@ def squad_workload(dataset: Path, distractors: Sequence[Path]) -> Workload:
 
 def fill(settings: Settings, documents: Iterable[ParsedDocument]) -> None:
     """Add `documents` to the knowledge base that the settings name."""
-    with open_knowledge_base(
-        settings, create=True, writable=True, with_tokenizer=True
-    ) as knowledge_base:
+    with open_knowledge_base(settings, create=True, writable=True) as knowledge_base:
         knowledge_base.add_many(squad.as_added(document) for document in documents)
 
 

@@ -155,7 +155,7 @@ class Rag:
                 `route="standard"`, `threshold="strict"`.
 
         Raises:
-            QuestionError, KnowledgeBaseEmpty, StaleWindows, UsageError
+            QuestionError, KnowledgeBaseEmpty, UsageError
         """
         unknown = sorted(set(options) - _QUESTION_SETTINGS)
         if unknown:

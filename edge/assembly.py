@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # a question waits for these imports; only what is needed is 
     from runtime.knowledge_base import KnowledgeBase
     from runtime.pipeline import AskOptions, Pipeline
     from runtime.sessions import Session
-    from runtime.windows import WindowTokenizer
 
 CALIBRATION = "calibration.json"  # runtime.calibration.FILE, without importing numpy for it
 DEFAULT_BUNDLES: dict[Role, str] = {
@@ -73,18 +72,6 @@ def find_bundle(settings: Settings, role: Role) -> Bundle:
     return bundle
 
 
-def window_tokenizer(settings: Settings) -> WindowTokenizer:
-    """The drafter's tokenizer as windows are cut with; its own file is checked, no model loaded.
-
-    Raises:
-        BundleError: the drafter bundle is missing or its tokenizer damaged.
-    """
-    from runtime.windows import WindowTokenizer
-
-    bundle = _tokenizer_bundle(bundle_path(settings, "drafter"), "drafter")
-    return WindowTokenizer.from_file(bundle.tokenizer_path)
-
-
 def _tokenizer_bundle(path: Path, role: Role) -> Bundle:
     """A bundle whose model is not needed here: tokenizer and calibration are checked."""
     bundle = Bundle(path, _manifest(path, role))
@@ -117,36 +104,25 @@ def open_knowledge_base(
     *,
     create: bool = False,
     writable: bool = False,
-    with_tokenizer: bool = False,
     on_wait: Callable[[str], None] | None = None,
 ) -> KnowledgeBase:
     """The knowledge base that the settings name.
 
     Args:
-        with_tokenizer: as it takes to add documents, to read windows, and to know stale ones.
         on_wait: told who else is writing, before waiting for it.
 
     Raises:
         KnowledgeBaseError: it is missing, locked, damaged, newer, or cannot be written.
-        BundleError: there is no tokenizer to be had.
     """
     from runtime.knowledge_base import KnowledgeBase
 
-    tokenizer = window_tokenizer(settings) if with_tokenizer and create else None
-    knowledge_base = KnowledgeBase.open(
+    return KnowledgeBase.open(
         knowledge_base_path(settings),
         create=create,
         writable=writable,
         stemmer=settings.stemmer,
         on_wait=on_wait,
     )
-    if with_tokenizer:
-        try:
-            knowledge_base.tokenizer = tokenizer or window_tokenizer(settings)
-        except BaseException:
-            knowledge_base.close()
-            raise
-    return knowledge_base
 
 
 def assemble(settings: Settings, *, create: bool = False, writable: bool = False) -> Assembled:
@@ -181,7 +157,7 @@ def assemble_with(
         As `assemble`, and DocumentError if one of them holds no text.
     """
     settings = replace(settings, kb=folder)
-    with open_knowledge_base(settings, create=True, with_tokenizer=True) as knowledge_base:
+    with open_knowledge_base(settings, create=True) as knowledge_base:
         knowledge_base.add_many((one, *_digest(one.text)) for one in documents)
     return assemble(settings)
 
@@ -271,9 +247,7 @@ def _joined(knowledge_base: KnowledgeBase, drafter: _Model, verifier: _Model) ->
     assert drafter.session is not None
     reads, judges = drafter.bundle.manifest, verifier.bundle.manifest
     encoder = PairEncoder(drafter.bundle.tokenizer_path, reads.max_length)
-    knowledge_base.tokenizer = WindowTokenizer(
-        encoder.tokenizer, identity=drafter.bundle.tokenizer_sha256
-    )
+    knowledge_base.tokenizer = WindowTokenizer(encoder.tokenizer)
     same = drafter.bundle.tokenizer_sha256 == verifier.bundle.tokenizer_sha256
     judge = None
     if verifier.session is not None:

@@ -34,7 +34,6 @@ SECTIONS: Mapping[str, Mapping[str, str | Deferred]] = {
         "watch": "edge.commands.watch:watch",
         "verify": "edge.commands.upkeep:verify",
         "compact": "edge.commands.upkeep:compact",
-        "rewindow": "edge.commands.upkeep:rewindow",
     },
     "Questions": {
         "ask": "edge.commands.ask:ask",

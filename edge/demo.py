@@ -103,7 +103,7 @@ def _add(run: Run, settings: Settings, folder: Path) -> None:
     files, problems = find([folder], leave_out=knowledge_base_path(settings))
     started = time.perf_counter()
     with (
-        open_knowledge_base(settings, create=True, with_tokenizer=True) as kb,
+        open_knowledge_base(settings, create=True) as kb,
         progress(run, len(files)) as advance,
     ):
         outcomes = [*problems, *ingest(kb, files, on_progress=advance)]

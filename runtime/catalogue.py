@@ -1,4 +1,4 @@
-"""Rows of the database -> documents, passages, windows and places, as they stood at one change.
+"""Rows of the database -> documents, passages and places, as they stood at one change.
 
 Only reads. `at` is the change up to which the search index goes: what was born later is not there
 yet, and what died later still is.
@@ -12,9 +12,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.documents import Document, Flag, Heading, Span, Window
+from runtime.documents import Document, Flag, Heading, Span
 from runtime.errors import KnowledgeBaseDamaged
-from runtime.windows import PackedTokens, unpack
+from runtime.flags import UNSAFE
 
 # The plus keeps SQLite from using the index on `born`, which nearly all documents match.
 _VISIBLE = "+born <= :at AND (died IS NULL OR died > :at)"
@@ -45,13 +45,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over documents; `stale` counts those whose windows are for another tokenizer."""
+    """Sums over documents."""
 
     documents: int
-    windows: int
     characters: int
     flagged: int
-    stale: int
     failures: int
 
 
@@ -114,7 +112,7 @@ def _documents(
     ):
         flags.setdefault(number, []).append(Flag(kind, detail))
     rows: Iterable[tuple[int, str, str, str, str, int, int, int, str]] = connection.execute(
-        "SELECT id, source, title, media_type, content_sha256, size, characters, windows, "
+        "SELECT id, source, title, media_type, content_sha256, size, characters, passages, "
         f"added_at FROM documents WHERE {condition} ORDER BY id",
         values,
     )
@@ -172,36 +170,6 @@ def passages(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int
     return rows
 
 
-def windows(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Window]:
-    """The windows of the passages in the order given; within a passage, in order of place."""
-    found = passages(connection, numbers)
-    cut: dict[int, list[Window]] = {}
-    for chunk in _chunks(numbers):
-        for row in connection.execute(
-            "SELECT passage_id, id, start, stop, tokens, token_ids, offsets FROM windows "
-            f"WHERE passage_id IN ({_marks(chunk)}) ORDER BY passage_id, start, id",
-            chunk,
-        ):
-            cut.setdefault(row[0], []).append(_window(found[row[0]], row[1:]))
-    return [window for number in numbers for window in cut.get(number, ())]
-
-
-def _window(passage: PassageRow, row: tuple[int, int, int, int, bytes, bytes]) -> Window:
-    number, start, stop, count, ids, offsets = row
-    tokens = unpack(PackedTokens(count, ids, offsets))
-    return Window(
-        id=number,
-        document_id=passage.document_id,
-        passage_id=passage.id,
-        span=Span(passage.start + start, passage.start + stop),
-        text=passage.text[start:stop],
-        token_ids=tokens.ids,
-        offsets=tokens.offsets,
-        passage=passage.span,
-        passage_text=passage.text,
-    )
-
-
 def passage_ids(connection: sqlite3.Connection, at: int) -> set[int]:
     """The passages of the documents at the change `at`."""
     rows = connection.execute(
@@ -212,35 +180,16 @@ def passage_ids(connection: sqlite3.Connection, at: int) -> set[int]:
 
 
 def flagged(connection: sqlite3.Connection, numbers: Sequence[int]) -> set[int]:
-    """Which of these passages lie in documents with flags."""
+    """Which of these passages lie in documents with flags about safety."""
     found: set[int] = set()
     for chunk in _chunks(numbers):
         rows = connection.execute(
             f"SELECT id FROM passages WHERE id IN ({_marks(chunk)}) "
-            "AND document_id IN (SELECT document_id FROM flags)",
-            chunk,
+            f"AND document_id IN (SELECT document_id FROM flags WHERE kind IN ({_marks(UNSAFE)}))",
+            (*chunk, *UNSAFE),
         )
         found.update(number for (number,) in rows)
     return found
-
-
-def has_stale(connection: sqlite3.Connection, at: int, tokenizer: str) -> bool:
-    """Whether a document's windows were cut for another tokenizer's fingerprint."""
-    row = connection.execute(
-        # Two ranges instead of !=, so that the index on it is used.
-        "SELECT 1 FROM documents WHERE (tokenizer < :tokenizer OR tokenizer > :tokenizer) "
-        f"AND {_VISIBLE} LIMIT 1",
-        {"tokenizer": tokenizer, "at": at},
-    ).fetchone()
-    return row is not None
-
-
-def stale(connection: sqlite3.Connection, tokenizer: str) -> list[int]:
-    """The living documents whose windows were cut for another tokenizer's fingerprint."""
-    rows = connection.execute(
-        "SELECT id FROM documents WHERE tokenizer != ? AND died IS NULL ORDER BY id", (tokenizer,)
-    )
-    return [number for (number,) in rows]
 
 
 def failures(connection: sqlite3.Connection) -> list[Failure]:
@@ -250,13 +199,11 @@ def failures(connection: sqlite3.Connection) -> list[Failure]:
     return [Failure(*row) for row in rows]
 
 
-def totals(connection: sqlite3.Connection, at: int, tokenizer: str | None) -> Totals:
-    """Sums over the documents at a change; without a tokenizer, none counts as stale."""
-    values = {"at": at, "tokenizer": tokenizer}
-    count, of_windows, of_characters, of_stale = connection.execute(
-        "SELECT count(*), total(windows), total(characters), "
-        f"total(tokenizer != coalesce(:tokenizer, tokenizer)) FROM documents WHERE {_VISIBLE}",
-        values,
+def totals(connection: sqlite3.Connection, at: int) -> Totals:
+    """Sums over the documents at a change."""
+    values = {"at": at}
+    count, of_characters = connection.execute(
+        f"SELECT count(*), total(characters) FROM documents WHERE {_VISIBLE}", values
     ).fetchone()
     of_flagged = connection.execute(
         "SELECT count(DISTINCT document_id) FROM flags "
@@ -266,10 +213,8 @@ def totals(connection: sqlite3.Connection, at: int, tokenizer: str | None) -> To
     of_failures = connection.execute("SELECT count(*) FROM failures").fetchone()[0]
     return Totals(
         documents=count,
-        windows=int(of_windows),
         characters=int(of_characters),
         flagged=of_flagged,
-        stale=int(of_stale),
         failures=of_failures,
     )
 
@@ -302,5 +247,5 @@ def _chunks(numbers: Sequence[int]) -> Iterator[list[int]]:
         yield list(numbers[start : start + _SQL_VARIABLES])
 
 
-def _marks(numbers: Sequence[int]) -> str:
-    return ",".join("?" * len(numbers))
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))

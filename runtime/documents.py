@@ -96,7 +96,7 @@ class Document:
     content_sha256: str
     size: int
     characters: int
-    windows: int
+    passages: int
     added_at: str
     flags: tuple[Flag, ...] = ()
 
@@ -106,6 +106,7 @@ class Window:
     """A token-bounded slice of a passage, tokenised with the drafter's tokenizer.
 
     Attributes:
+        id: of this window among those that one tokenizer cuts; ascending in the order of documents.
         span: its place in the document, code points.
         text: the stored text of that span.
         token_ids: int32 (n,), without special tokens.

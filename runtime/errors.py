@@ -17,8 +17,7 @@ SpecragError
 │   ├── KnowledgeBaseLocked        another process is writing
 │   ├── KnowledgeBaseTooNew        written by a newer version
 │   ├── KnowledgeBaseDamaged
-│   ├── KnowledgeBaseNotWritable   read-only folder or full disk
-│   └── StaleWindows               cut for another drafter's tokenizer
+│   └── KnowledgeBaseNotWritable   read-only folder or full disk
 ├── BundleError
 │   ├── BundleNotFound
 │   ├── BundleDamaged              a file is missing or its checksum differs
@@ -139,10 +138,6 @@ class KnowledgeBaseDamaged(KnowledgeBaseError):
 
 class KnowledgeBaseNotWritable(KnowledgeBaseError):
     """Read-only folder or full disk."""
-
-
-class StaleWindows(KnowledgeBaseError):
-    """Its windows were cut for another drafter's tokenizer or window length."""
 
 
 class BundleError(SpecragError):

@@ -1,8 +1,7 @@
 """A knowledge base's database and index -> what is wrong with them, in words; nothing if whole.
 
 Proven: SQLite's own structure; every text against its sha256; that passages join without a gap;
-that windows lie in their passages and (given the tokenizer that cut them) are exactly what it cuts
-today; that the index holds the same passages, and that its files have the checksums they carry.
+that the index holds the same passages, and that its files have the checksums they carry.
 """
 
 from __future__ import annotations
@@ -15,46 +14,34 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from runtime import catalogue
 from runtime.catalogue import PassageRow
-from runtime.documents import Window
 from runtime.index import PassageIndex, segment_files
-from runtime.windows import WindowTokenizer, cut_windows
 
 _FOOTER = struct.Struct("<II")  # length of the JSON before it, magic number
 _FOOTER_MAGIC = 1337
 
 
-def database_problems(
-    connection: sqlite3.Connection, at: int, tokenizer: WindowTokenizer | None
-) -> Iterator[str]:
+def database_problems(connection: sqlite3.Connection, at: int) -> Iterator[str]:
     """What is wrong in the database, as it stands at the change `at`."""
     for (message,) in connection.execute("PRAGMA integrity_check"):
         if message != "ok":
             yield f"database: {message}"
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"database: row {row} of {table} belongs to no row of {parent}"
-    for number, source, *facts in connection.execute(
-        "SELECT id, source, text_sha256, characters, windows, tokenizer FROM documents "
+    for number, source, sha256, characters, count in connection.execute(
+        "SELECT id, source, text_sha256, characters, passages FROM documents "
         "WHERE born <= :at AND (died IS NULL OR died > :at) ORDER BY id",
         {"at": at},
     ).fetchall():
-        sha256, characters, count, fingerprint = facts
-        same = tokenizer is not None and tokenizer.fingerprint == fingerprint
         try:
             rows = catalogue.passages_of(connection, number)
-            windows = catalogue.windows(connection, [row.id for row in rows])
-        except (ValueError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             yield f"{source}: {error}"
             continue
-        problems = [
-            *_text_problems(rows, sha256, characters),
-            *_window_problems(rows, windows, count),
-            *(_cut_problems(rows, windows, tokenizer) if same and tokenizer else ()),
-        ]
-        yield from (f"{source}: {problem}" for problem in problems)
+        if len(rows) != count:
+            yield f"{source}: it has {len(rows)} passages instead of {count}"
+        yield from (f"{source}: {problem}" for problem in _text_problems(rows, sha256, characters))
 
 
 def _text_problems(rows: list[PassageRow], sha256: str, characters: int) -> Iterator[str]:
@@ -68,39 +55,6 @@ def _text_problems(rows: list[PassageRow], sha256: str, characters: int) -> Iter
         if row.start != place:
             yield f"passage {row.id} begins at {row.start} instead of {place}"
         place = row.start + len(row.text)
-
-
-def _window_problems(rows: list[PassageRow], windows: list[Window], count: int) -> Iterator[str]:
-    if len(windows) != count:
-        yield f"it has {len(windows)} windows instead of {count}"
-    spans = {row.id: row.span for row in rows}
-    for window in windows:
-        if not spans[window.passage_id].contains(window.span):
-            yield f"window {window.id} reaches out of its passage"
-        elif len(window) and int(window.offsets.max()) > len(window.text):
-            yield f"window {window.id} has tokens outside its text"
-
-
-def _cut_problems(
-    rows: list[PassageRow], windows: list[Window], tokenizer: WindowTokenizer
-) -> Iterator[str]:
-    expected = [
-        (row, window)
-        for row, tokens in zip(
-            rows, tokenizer.encode_batch([row.text for row in rows]), strict=True
-        )
-        for window in cut_windows(row.text, tokens, tokenizer.options)
-    ]
-    if len(expected) != len(windows):
-        yield "its windows are not what its tokenizer cuts"
-        return
-    for stored, (row, window) in zip(windows, expected, strict=True):
-        if (
-            stored.span != window.span.shifted(row.start)
-            or not np.array_equal(stored.token_ids, window.token_ids)
-            or not np.array_equal(stored.offsets, window.offsets)
-        ):
-            yield f"window {stored.id} is not what its tokenizer cuts"
 
 
 def index_problems(

@@ -24,7 +24,7 @@ from typing import Self
 
 from runtime import catalogue, integrity, records
 from runtime.analysis import Analyzer
-from runtime.catalogue import Failure, State
+from runtime.catalogue import Failure, PassageRow, State
 from runtime.documents import Citation, Document, ParsedDocument, Span, Window
 from runtime.errors import (
     DamagedDocument,
@@ -33,12 +33,11 @@ from runtime.errors import (
     KnowledgeBaseError,
     KnowledgeBaseLocked,
     SpecragError,
-    StaleWindows,
     UsageError,
 )
 from runtime.index import PassageHit, PassageIndex
 from runtime.passages import context_of, cut_passages, heading_path
-from runtime.records import MEMBER, CutDocument
+from runtime.records import MEMBER
 from runtime.storage import (
     DATABASE,
     WriterLock,
@@ -54,21 +53,18 @@ __all__ = ["MEMBER", "Failure", "KnowledgeBase", "Statistics"]
 # A batch is published in parts of about this much text, so that a long add survives interruption.
 _BATCH_CHARACTERS = 8_000_000
 _SNAPSHOT_TIMEOUT_S = 10.0
+_KNOWN_PASSAGES = 2_000  # whose windows are kept in memory, about 10 MB
+_PLACES = 1 << 20  # for the windows of a passage in their numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a knowledge base holds. Sizes in bytes on the medium.
-
-    `flagged` and `stale` count documents; without a tokenizer, none counts as stale.
-    """
+    """What a knowledge base holds. Sizes in bytes on the medium; `flagged` counts documents."""
 
     documents: int
     passages: int
-    windows: int
     characters: int
     flagged: int
-    stale: int
     failures: int
     database_bytes: int
     index_bytes: int
@@ -95,6 +91,8 @@ class KnowledgeBase:
         self._mutex = threading.RLock()
         self._index: PassageIndex | None = None
         self._index_stamp: tuple[int, ...] = ()
+        self._known_windows: dict[int, list[WindowSlice]] = {}  # by passage, cut with `_cut_with`
+        self._cut_with: WindowTokenizer | None = None
         self._generation = 0
         self._pending = 0  # characters changed in the open transaction
         self._depth = 0  # of nested `batch`
@@ -118,7 +116,7 @@ class KnowledgeBase:
         """Open the knowledge base in the folder `path`.
 
         Args:
-            tokenizer: the drafter's; needed to add documents and to read windows.
+            tokenizer: the drafter's; needed to read windows, which are cut when they are asked for.
             create: make it if there is none (implies `writable`).
             stemmer: a Snowball algorithm for a knowledge base that is created; kept with it.
             wait_s: how long to wait for another writer, in seconds; `on_wait` hears who it is.
@@ -314,15 +312,12 @@ class KnowledgeBase:
             )
 
     def verify(self) -> tuple[str, ...]:
-        """What is damaged, in words; empty if the knowledge base is whole.
-
-        With a tokenizer, windows that it cut are compared with what it cuts now. Reads everything.
-        """
+        """What is damaged, in words; empty if the knowledge base is whole. Reads everything."""
         with self._reading() as connection:
             at = self.index.sequence
             path = _index_path(self.path, self._generation)
             return (
-                *integrity.database_problems(connection, at, self.tokenizer),
+                *integrity.database_problems(connection, at),
                 *integrity.index_problems(connection, at, self.index, path),
             )
 
@@ -338,16 +333,13 @@ class KnowledgeBase:
             return self.index.passages == 0
 
     def statistics(self) -> Statistics:
-        fingerprint = self.tokenizer.fingerprint if self.tokenizer else None
         with self._reading() as connection:
-            totals = catalogue.totals(connection, self.index.sequence, fingerprint)
+            totals = catalogue.totals(connection, self.index.sequence)
             return Statistics(
                 documents=totals.documents,
                 passages=self.index.passages,
-                windows=totals.windows,
                 characters=totals.characters,
                 flagged=totals.flagged,
-                stale=totals.stale,
                 failures=totals.failures,
                 database_bytes=_bytes(self.path.glob(f"{DATABASE}*")),
                 index_bytes=_bytes(_index_path(self.path, self._generation).iterdir()),
@@ -400,27 +392,36 @@ class KnowledgeBase:
         with self._reading():
             yield from self._terms_of_born(-1)
 
-    @property
-    def stale(self) -> bool:
-        """Whether any window was cut for another tokenizer, length or overlap than this one's."""
-        fingerprint = self._needed_tokenizer().fingerprint
-        with self._reading() as connection:
-            return catalogue.has_stale(connection, self.index.sequence, fingerprint)
-
     def windows(self, passage_ids: Sequence[int]) -> list[Window]:
         """The windows of the passages, in the order given; within a passage, in order of place.
 
+        They are cut here, with the tokenizer that the knowledge base was opened with or given.
+
         Raises:
-            StaleWindows: they were cut for another tokenizer.
+            UsageError: it has none.
         """
         with self._reading() as connection:
-            if self.stale:
-                raise StaleWindows(
-                    "The windows were cut for another drafter or window length",
+            if self.tokenizer is None:
+                raise UsageError(
+                    "The knowledge base was opened without the drafter's tokenizer",
                     where=str(self.path),
-                    fix="Cut them anew with specrag rewindow",
                 )
-            return catalogue.windows(connection, list(dict.fromkeys(passage_ids)))
+            found = catalogue.passages(connection, list(dict.fromkeys(passage_ids)))
+            rows = [found[number] for number in dict.fromkeys(passage_ids) if number in found]
+            cut = self._cut(self.tokenizer, rows)
+            return [_window(row, i, one) for row in rows for i, one in enumerate(cut[row.id])]
+
+    def _cut(
+        self, tokenizer: WindowTokenizer, rows: Sequence[PassageRow]
+    ) -> dict[int, list[WindowSlice]]:
+        """The windows of each passage; a number never stands for another text, so they are kept."""
+        if tokenizer is not self._cut_with or len(self._known_windows) > _KNOWN_PASSAGES:
+            self._known_windows, self._cut_with = {}, tokenizer
+        known = self._known_windows
+        new = [row for row in rows if row.id not in known]
+        for row, tokens in zip(new, tokenizer.encode_batch([r.text for r in new]), strict=True):
+            known[row.id] = cut_windows(row.text, tokens, tokenizer.options)
+        return known
 
     # Changing
 
@@ -453,23 +454,22 @@ class KnowledgeBase:
         Raises:
             EmptyDocument, DamagedDocument: there is no text in it, or not valid Unicode.
             KnowledgeBaseNotWritable: the disk is full; nothing changed.
-            UsageError: opened for reading, or without a tokenizer.
+            UsageError: opened for reading.
         """
         with self._mutex:
             self._check_writable()
             _check_text(parsed)
             passages = cut_passages(parsed)
-            cut = CutDocument(
-                parsed=parsed,
-                content_sha256=content_sha256,
-                size=size,
-                tokenizer=self._needed_tokenizer().fingerprint,
-                passages=passages,
-                windows=self._cut([span.of(parsed.text) for span in passages]),
-            )
             with self._change(len(parsed.text)) as sequence:
                 records.bury(self._connection, parsed.source, sequence)
-                records.insert_document(self._connection, cut, sequence)
+                records.insert_document(
+                    self._connection,
+                    parsed,
+                    passages,
+                    content_sha256=content_sha256,
+                    size=size,
+                    sequence=sequence,
+                )
             added = self.find(parsed.source)
             assert added is not None
             return added
@@ -509,34 +509,6 @@ class KnowledgeBase:
             with self._change(0):
                 records.record_failure(self._connection, source, error, content_sha256)
 
-    def rewindow(
-        self, tokenizer: WindowTokenizer, progress: Callable[[int, int], None] | None = None
-    ) -> int:
-        """Cut the windows of all documents anew where they are stale; returns of how many.
-
-        Each document changes whole; after an interruption, the rest is left to do. `progress` is
-        told documents done and documents to do.
-        """
-        with self._mutex:
-            self._check_writable()
-            self.tokenizer = tokenizer
-            with self.batch():
-                with translated(self.path):
-                    stale = catalogue.stale(self._connection, tokenizer.fingerprint)
-                for done, number in enumerate(stale, 1):
-                    self._rewindow_document(number, tokenizer)
-                    if progress is not None:
-                        progress(done, len(stale))
-            return len(stale)
-
-    def _rewindow_document(self, number: int, tokenizer: WindowTokenizer) -> None:
-        with translated(self.path):
-            rows = catalogue.passages_of(self._connection, number)
-        cut = self._cut([row.text for row in rows])
-        windows = {row.id: of_row for row, of_row in zip(rows, cut, strict=True)}
-        with self._change(sum(len(row.text) for row in rows)):
-            records.replace_windows(self._connection, number, tokenizer.fingerprint, windows)
-
     def compact(self) -> None:
         """Give space back, and leave no trace of removed text in any file of the folder.
 
@@ -560,13 +532,6 @@ class KnowledgeBase:
                     where=str(self.path),
                     fix="End the processes that read this knowledge base, then compact again",
                 )
-
-    def _cut(self, texts: list[str]) -> list[list[WindowSlice]]:
-        tokenizer = self._needed_tokenizer()
-        return [
-            cut_windows(text, tokens, tokenizer.options)
-            for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
-        ]
 
     # Publishing: the database first, then the index, then what died is deleted
 
@@ -689,14 +654,6 @@ class KnowledgeBase:
         if self._lock is None:
             raise UsageError("The knowledge base was opened for reading", where=str(self.path))
 
-    def _needed_tokenizer(self) -> WindowTokenizer:
-        if self.tokenizer is None:
-            raise UsageError(
-                "The knowledge base was opened without the drafter's tokenizer",
-                where=str(self.path),
-            )
-        return self.tokenizer
-
 
 def _make_folder(folder: Path) -> None:
     try:
@@ -755,6 +712,20 @@ def _check_text(parsed: ParsedDocument) -> None:
             where=parsed.source,
             fix="Convert it to UTF-8",
         ) from error
+
+
+def _window(row: PassageRow, place: int, cut: WindowSlice) -> Window:
+    return Window(
+        id=row.id * _PLACES + place,
+        document_id=row.document_id,
+        passage_id=row.id,
+        span=cut.span.shifted(row.start),
+        text=cut.span.of(row.text),
+        token_ids=cut.token_ids,
+        offsets=cut.offsets,
+        passage=row.span,
+        passage_text=row.text,
+    )
 
 
 def _index_path(folder: Path, generation: int) -> Path:

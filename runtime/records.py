@@ -1,5 +1,4 @@
-"""Documents, passages, windows -> rows of the database. Each function runs in its caller's
-transaction."""
+"""Documents and passages -> rows of the database. Each runs in its caller's transaction."""
 
 # ruff: noqa: S608 - what is put into statements is constant; values are always bound.
 
@@ -8,60 +7,48 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from runtime.documents import ParsedDocument, Span
 from runtime.errors import SpecragError
-from runtime.windows import WindowSlice, pack
 
 MEMBER = "!/"  # between an archive's source and the name of a document in it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CutDocument:
-    """A parsed document with its passages and, for each, its windows.
+def insert_document(
+    connection: sqlite3.Connection,
+    parsed: ParsedDocument,
+    passages: Sequence[Span],
+    *,
+    content_sha256: str,
+    size: int,
+    sequence: int,
+) -> None:
+    """Insert a document, cut into `passages`, as born in the change `sequence`.
 
-    `content_sha256` and `size` are of the file's bytes; `tokenizer` is the fingerprint of the one
-    that cut the windows.
+    `content_sha256` and `size` are of the file's bytes.
     """
-
-    parsed: ParsedDocument
-    content_sha256: str
-    size: int
-    tokenizer: str
-    passages: Sequence[Span]
-    windows: Sequence[Sequence[WindowSlice]]
-
-
-def insert_document(connection: sqlite3.Connection, cut: CutDocument, sequence: int) -> None:
-    """Insert the document as born in the change `sequence`."""
-    parsed = cut.parsed
     number = connection.execute(
         "INSERT INTO documents (source, title, media_type, content_sha256, text_sha256, size, "
-        "characters, windows, tokenizer, added_at, born) VALUES (?,?,?,?,?,?,?,?,?,?,?) "
-        "RETURNING id",
+        "characters, passages, added_at, born) VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id",
         (
             parsed.source,
             parsed.title,
             parsed.media_type,
-            cut.content_sha256,
+            content_sha256,
             hashlib.sha256(parsed.text.encode("utf-8")).hexdigest(),
-            cut.size,
+            size,
             len(parsed.text),
-            sum(map(len, cut.windows)),
-            cut.tokenizer,
+            len(passages),
             now(),
             sequence,
         ),
     ).fetchone()[0]
     _insert_structure(connection, number, parsed)
-    for span, windows in zip(cut.passages, cut.windows, strict=True):
-        passage_id = connection.execute(
-            "INSERT INTO passages (document_id, start, text) VALUES (?, ?, ?) RETURNING id",
-            (number, span.start, span.of(parsed.text)),
-        ).fetchone()[0]
-        insert_windows(connection, passage_id, windows)
+    connection.executemany(
+        "INSERT INTO passages (document_id, start, text) VALUES (?, ?, ?)",
+        [(number, span.start, span.of(parsed.text)) for span in passages],
+    )
 
 
 def _insert_structure(connection: sqlite3.Connection, number: int, parsed: ParsedDocument) -> None:
@@ -76,42 +63,6 @@ def _insert_structure(connection: sqlite3.Connection, number: int, parsed: Parse
     connection.executemany(
         "INSERT INTO flags VALUES (?, ?, ?, ?)",
         [(number, i, flag.kind, flag.detail) for i, flag in enumerate(parsed.flags)],
-    )
-
-
-def insert_windows(
-    connection: sqlite3.Connection, passage_id: int, windows: Sequence[WindowSlice]
-) -> None:
-    connection.executemany(
-        "INSERT INTO windows (passage_id, start, stop, tokens, token_ids, offsets) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (
-                passage_id,
-                window.span.start,
-                window.span.end,
-                tokens.count,
-                tokens.ids,
-                tokens.offsets,
-            )
-            for window, tokens in ((window, pack(window)) for window in windows)
-        ],
-    )
-
-
-def replace_windows(
-    connection: sqlite3.Connection,
-    document_id: int,
-    tokenizer: str,
-    windows: dict[int, list[WindowSlice]],
-) -> None:
-    """Give a document the windows (by passage) that `tokenizer` cut."""
-    for passage_id, cut in windows.items():
-        connection.execute("DELETE FROM windows WHERE passage_id = ?", (passage_id,))
-        insert_windows(connection, passage_id, cut)
-    connection.execute(
-        "UPDATE documents SET tokenizer = ?, windows = ? WHERE id = ?",
-        (tokenizer, sum(map(len, windows.values())), document_id),
     )
 
 

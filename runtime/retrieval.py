@@ -48,7 +48,7 @@ def retrieve(
     The same knowledge base and question give the same windows in the same order, always.
 
     Raises:
-        StaleWindows: the windows were cut for another tokenizer.
+        UsageError: the knowledge base has no tokenizer to cut windows with.
     """
     options = options or RetrievalOptions()
     limit = math.ceil(options.passages * k)

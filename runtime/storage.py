@@ -1,7 +1,7 @@
 """A folder -> the SQLite database in it, its format version, and the right to write to it.
 
-The database is the truth: documents, their passages (the text, stored once), windows, places of
-headings and pages. It runs with a write-ahead log, so that readers keep the state they began with
+The database is the truth: documents, their passages (the text, stored once), places of headings and
+pages. It runs with a write-ahead log, so that readers keep the state they began with
 while one process writes, and with secure deletion, so that removed text is overwritten.
 """
 
@@ -35,9 +35,24 @@ BUSY_TIMEOUT_S = 10.0
 
 Migration = Callable[[sqlite3.Connection], None]
 
+
+def _windows_are_derived(connection: sqlite3.Connection) -> None:
+    """Format 1 kept windows and the tokenizer that cut them; now they are cut when asked for."""
+    for statement in (
+        "DROP TABLE windows",
+        "DROP INDEX documents_by_tokenizer",
+        "ALTER TABLE documents DROP COLUMN tokenizer",
+        "ALTER TABLE documents DROP COLUMN windows",
+        "ALTER TABLE documents ADD COLUMN passages INTEGER NOT NULL DEFAULT 0",
+        "UPDATE documents SET passages = "
+        "(SELECT count(*) FROM passages WHERE document_id = documents.id)",
+    ):
+        connection.execute(statement)
+
+
 # Step i turns format i + 1 into format i + 2; each runs in a transaction of its own. The format of
 # this version is one more than there are steps.
-MIGRATIONS: tuple[Migration, ...] = ()
+MIGRATIONS: tuple[Migration, ...] = (_windows_are_derived,)
 
 # `born` and `died` number the changes: a reader whose index stands at change s sees the documents
 # with born <= s and not died <= s. A document that died is deleted once the index has left it.
@@ -52,14 +67,12 @@ CREATE TABLE documents (
     text_sha256 TEXT NOT NULL,
     size INTEGER NOT NULL,
     characters INTEGER NOT NULL,
-    windows INTEGER NOT NULL,
-    tokenizer TEXT NOT NULL,
+    passages INTEGER NOT NULL,
     added_at TEXT NOT NULL,
     born INTEGER NOT NULL,
     died INTEGER
 );
 CREATE INDEX documents_by_source ON documents (source);
-CREATE INDEX documents_by_tokenizer ON documents (tokenizer);
 CREATE INDEX documents_by_birth ON documents (born);
 CREATE INDEX documents_by_death ON documents (died) WHERE died IS NOT NULL;
 CREATE TABLE passages (
@@ -69,16 +82,6 @@ CREATE TABLE passages (
     text TEXT NOT NULL
 );
 CREATE INDEX passages_by_document ON passages (document_id, start);
-CREATE TABLE windows (
-    id INTEGER PRIMARY KEY,
-    passage_id INTEGER NOT NULL REFERENCES passages ON DELETE CASCADE,
-    start INTEGER NOT NULL,
-    stop INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    token_ids BLOB NOT NULL,
-    offsets BLOB NOT NULL
-);
-CREATE INDEX windows_by_passage ON windows (passage_id, start);
 CREATE TABLE headings (
     document_id INTEGER NOT NULL REFERENCES documents ON DELETE CASCADE,
     ordinal INTEGER NOT NULL,

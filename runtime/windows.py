@@ -1,12 +1,12 @@
 """A passage -> token windows of bounded length that end, where they can, at the end of a sentence.
 
-Windows are tokenised with the drafter's tokenizer when a document is added. Tokens carry offsets
-in code points of the window's own text, and the windows of a passage cover it without a gap.
+Windows are derived, never stored: they are cut with the drafter's tokenizer from the passages that
+a question finds. Tokens carry offsets in code points of the window's own text, and the windows of a
+passage cover it without a gap.
 """
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,9 +22,6 @@ from runtime.encoding import TokenizedText
 from runtime.errors import BundleDamaged
 from runtime.sentences import sentence_spans
 from runtime.word_cache import WordCache, is_word_by_word
-
-# Raised whenever the same tokenizer and options would cut other windows: stored ones turn stale.
-VERSION = 1
 
 # Whether a code point is white space; all beyond the last one (U+3000) share the last place.
 _BEYOND = 0x3001
@@ -70,17 +67,10 @@ class WindowTokenizer:
     Text that spells a special token ("[SEP]") is tokenised as the ordinary text it is.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, options: WindowOptions | None = None, *, identity: str = ""
-    ) -> None:
-        """
-        Args:
-            identity: what tells this tokenizer from others, such as its file's sha256; by default
-                a digest of the tokenizer's own JSON. The tokenizer is changed in place.
-        """
+    def __init__(self, tokenizer: Tokenizer, options: WindowOptions | None = None) -> None:
+        """The tokenizer is changed in place."""
         self.options = options or WindowOptions()
         self._tokenizer = tokenizer
-        self._identity = identity or hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -93,25 +83,18 @@ class WindowTokenizer:
             BundleDamaged: it cannot be read as one.
         """
         try:
-            raw = path.read_bytes()
-            tokenizer = Tokenizer.from_buffer(raw)
+            tokenizer = Tokenizer.from_buffer(path.read_bytes())
         except Exception as error:  # the library raises bare Exception
             raise BundleDamaged(
                 f"The tokenizer cannot be read: {error}",
                 where=str(path),
                 fix="Copy the bundle again from where it came from",
             ) from error
-        return cls(tokenizer, options, identity=hashlib.sha256(raw).hexdigest())
+        return cls(tokenizer, options)
 
     @cached_property
     def _cache(self) -> WordCache | None:
         return WordCache(self._tokenizer) if is_word_by_word(self._tokenizer) else None
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for tokenizers and options that cut the same windows."""
-        options = f"{VERSION}:{self.options.length}:{self.options.overlap}"
-        return hashlib.sha256(f"{self._identity}:{options}".encode()).hexdigest()
 
     def encode(self, text: str) -> TokenizedText:
         """The tokens of `text`: ids int32 (n,), offsets int32 (n, 2) in code points."""
@@ -200,52 +183,3 @@ def _earliest(sorted_indices: list[int], low: int, high: int) -> int | None:
     position = bisect_left(sorted_indices, low)
     found = sorted_indices[position] if position < len(sorted_indices) else high + 1
     return found if found <= high else None
-
-
-@dataclass(frozen=True, slots=True)
-class PackedTokens:
-    """Token ids and offsets as they are stored, little-endian.
-
-    `ids` is uint16 where all ids fit, else uint32. `offsets` is all starts as uint16, then all
-    lengths as uint8; or both as uint32 where one does not fit. The widths follow from `count`.
-    """
-
-    count: int
-    ids: bytes
-    offsets: bytes
-
-
-def pack(window: WindowSlice) -> PackedTokens:
-    ids, offsets = window.token_ids, window.offsets
-    starts, lengths = offsets[:, 0], offsets[:, 1] - offsets[:, 0]
-    is_narrow = bool(len(ids)) and starts.max() < 1 << 16 and lengths.max() < 1 << 8
-    start_type, length_type = ("<u2", "<u1") if is_narrow else ("<u4", "<u4")
-    id_type = "<u2" if len(ids) and ids.max() < 1 << 16 else "<u4"
-    return PackedTokens(
-        count=len(ids),
-        ids=ids.astype(id_type).tobytes(),
-        offsets=starts.astype(start_type).tobytes() + lengths.astype(length_type).tobytes(),
-    )
-
-
-def unpack(packed: PackedTokens) -> TokenizedText:
-    """The tokens of a window, offsets in code points of its text.
-
-    Raises:
-        ValueError: the lengths of the stored bytes do not agree.
-    """
-    count = packed.count
-    id_type = "<u2" if len(packed.ids) == 2 * count else "<u4"
-    is_narrow = len(packed.offsets) == 3 * count
-    start_type, length_type = ("<u2", "<u1") if is_narrow else ("<u4", "<u4")
-    split = count * np.dtype(start_type).itemsize
-    ids = np.frombuffer(packed.ids, id_type)
-    starts = np.frombuffer(packed.offsets[:split], start_type)
-    lengths = np.frombuffer(packed.offsets[split:], length_type)
-    if not len(ids) == len(starts) == len(lengths) == count:
-        raise ValueError(f"a window of {count} tokens is stored with other lengths")
-    offsets = np.empty((count, 2), np.int32)
-    offsets[:, 0] = starts
-    offsets[:, 1] = starts
-    offsets[:, 1] += lengths.astype(np.int32)
-    return TokenizedText(ids.astype(np.int32), offsets)

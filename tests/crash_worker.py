@@ -12,22 +12,18 @@ from runtime.knowledge_base import KnowledgeBase
 from tests.knowledge import add, numbered, tokenizer
 
 DOCUMENTS = 12
-# Token windows of two lengths, so that rewindowing has something to do.
-LENGTHS = (24, 16)
 
 
 def main(folder: Path, seed: int) -> None:
-    """Every seed is another sequence of adds, batches, removes, rewindows and compactions."""
+    """Every seed is another sequence of adds, batches, removes and compactions."""
     choose = random.Random(seed)
     version = seed * 1_000_000
-    with KnowledgeBase.open(folder, tokenizer=tokenizer(LENGTHS[0]), create=True) as kb:
+    with KnowledgeBase.open(folder, tokenizer=tokenizer(), create=True) as kb:
         _say("open")
         while True:
             version += 1
             number = choose.randrange(DOCUMENTS)
-            action = choose.choices(
-                ("add", "batch", "remove", "compact", "rewindow"), (6, 3, 4, 2, 1)
-            )[0]
+            action = choose.choices(("add", "batch", "remove", "compact"), (6, 3, 4, 2))[0]
             if action == "add":
                 add(kb, numbered(number, version))
                 _say(f"doc{number} {version}")
@@ -41,10 +37,8 @@ def main(folder: Path, seed: int) -> None:
             elif action == "remove":
                 kb.remove(f"doc{number}")
                 _say(f"doc{number} {-version}")
-            elif action == "compact":
-                kb.compact()
             else:
-                kb.rewindow(tokenizer(choose.choice(LENGTHS)))
+                kb.compact()
 
 
 def _say(line: str) -> None:

@@ -29,7 +29,6 @@ from runtime.errors import (
 )
 from runtime.knowledge_base import KnowledgeBase
 from tests.conftest import ROOT
-from tests.crash_worker import LENGTHS
 from tests.knowledge import add, files_that_contain, numbered, text_of, tokenizer
 
 
@@ -66,9 +65,9 @@ def _kill_in_the_middle(folder: Path, seed: int, longest_s: float) -> dict[str, 
 
 def _check_whole(folder: Path, published: dict[str, int]) -> None:
     """The folder opens, verifies, holds whole documents and nothing older than was published."""
-    with KnowledgeBase.open(folder, tokenizer=tokenizer(LENGTHS[0])) as reader:
+    with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
         assert reader.verify() == ()
-    with KnowledgeBase.open(folder, tokenizer=tokenizer(LENGTHS[0]), writable=True) as kb:
+    with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
         assert kb.verify() == ()
         versions: dict[str, int] = {}
         for document in kb.documents():
@@ -91,7 +90,6 @@ def _check_whole(folder: Path, published: dict[str, int]) -> None:
 
 
 def _passages_with(kb: KnowledgeBase, marker: str) -> set[int]:
-    kb.rewindow(tokenizer(LENGTHS[0]))
     return {
         window.passage_id
         for window in kb.windows(kb.index.passage_ids())
@@ -337,7 +335,7 @@ def test_readers_see_whole_states_while_a_writer_is_busy(tmp_path: Path) -> None
         assert process.stdout.readline() == b"open\n"
         states = set()
         deadline = time.monotonic() + 4
-        with KnowledgeBase.open(folder, tokenizer=tokenizer(LENGTHS[0])) as reader:
+        with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
             while time.monotonic() < deadline:
                 reader.refresh()
                 assert reader.verify() == ()
@@ -451,12 +449,37 @@ def test_an_older_format_is_migrated_by_the_first_writer(
     def add_notes(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE notes (text TEXT)")
 
-    monkeypatch.setattr(runtime.storage, "MIGRATIONS", (add_notes,))
-    with pytest.raises(KnowledgeBaseError, match="older format 1"):
+    monkeypatch.setattr(runtime.storage, "MIGRATIONS", (*runtime.storage.MIGRATIONS, add_notes))
+    with pytest.raises(KnowledgeBaseError, match="older format 2"):
         KnowledgeBase.open(folder)
     with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
         assert kb.verify() == ()
     KnowledgeBase.open(folder).close()
+
+
+def test_format_1_which_kept_windows_is_migrated(folder: Path) -> None:
+    """The tables as version 1 had them, put back around the same documents."""
+    connection = sqlite3.connect(folder / "knowledge-base.sqlite")
+    connection.executescript(
+        "ALTER TABLE documents DROP COLUMN passages;"
+        "ALTER TABLE documents ADD COLUMN windows INTEGER NOT NULL DEFAULT 3;"
+        "ALTER TABLE documents ADD COLUMN tokenizer TEXT NOT NULL DEFAULT 'x';"
+        "CREATE INDEX documents_by_tokenizer ON documents (tokenizer);"
+        "CREATE TABLE windows (id INTEGER PRIMARY KEY, passage_id INTEGER NOT NULL "
+        "REFERENCES passages ON DELETE CASCADE, start INTEGER NOT NULL, stop INTEGER NOT NULL, "
+        "tokens INTEGER NOT NULL, token_ids BLOB NOT NULL, offsets BLOB NOT NULL);"
+        "CREATE INDEX windows_by_passage ON windows (passage_id, start);"
+        "INSERT INTO windows VALUES (1, 1, 0, 4, 1, x'0100', x'000004');"
+        "PRAGMA user_version = 1;"
+    )
+    connection.close()
+    with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
+        assert kb.verify() == ()
+        assert [document.passages for document in kb.documents()] == [
+            len({one.passage for one in kb.windows(kb.index.passage_ids())}) // 3
+        ] * 3
+        add(kb, numbered(1, 2))
+        assert kb.verify() == ()
 
 
 def test_a_migration_that_fails_changes_nothing(
@@ -467,14 +490,14 @@ def test_a_migration_that_fails_changes_nothing(
         raise RuntimeError("half-way")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runtime.storage, "MIGRATIONS", (fail,))
+        patch.setattr(runtime.storage, "MIGRATIONS", (*runtime.storage.MIGRATIONS, fail))
         with pytest.raises(RuntimeError, match="half-way"):
             KnowledgeBase.open(folder, writable=True)
     with KnowledgeBase.open(folder, tokenizer=tokenizer()) as kb:
         assert kb.verify() == ()
 
 
-@pytest.mark.parametrize("damage", ["index", "index file", "database", "foreign", "text", "window"])
+@pytest.mark.parametrize("damage", ["index", "index file", "database", "foreign", "text", "gap"])
 def test_damage_is_found(folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = folder / "knowledge-base.sqlite"
     if damage == "index":
@@ -493,12 +516,12 @@ def test_damage_is_found(folder: Path, damage: str, monkeypatch: pytest.MonkeyPa
         connection = sqlite3.connect(database)
         statement = {
             "text": "UPDATE passages SET text = replace(text, 'pump', 'pomp')",
-            "window": "UPDATE windows SET token_ids = zeroblob(length(token_ids)) WHERE id = 1",
+            "gap": "DELETE FROM passages WHERE id = 2",
         }[damage]
         connection.execute(statement)
         connection.commit()
         connection.close()
-    if damage in ("text", "window", "index file"):
+    if damage in ("text", "gap", "index file"):
         with KnowledgeBase.open(folder, tokenizer=tokenizer()) as kb:
             assert kb.verify() != ()
     else:

@@ -241,7 +241,6 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         "completion": [["completion", "bash"]],
         "bundle show": [["bundle", "show", folder / "drafter"]],
         "bundle verify": [["bundle", "verify", folder / "drafter"]],
-        "rewindow": [["rewindow"]],
         "watch": [["watch", shell.home / "demo", "--once"]],
         "remove": [["remove", "valve.txt"]],
         "compact": [["compact"]],

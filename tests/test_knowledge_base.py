@@ -16,7 +16,6 @@ from runtime.errors import (
     EmptyDocument,
     KnowledgeBaseError,
     KnowledgeBaseNotFound,
-    StaleWindows,
     UnsupportedDocument,
     UsageError,
 )
@@ -193,7 +192,7 @@ def test_headings_above_a_passage_help_to_find_it(kb: KnowledgeBase) -> None:
     document = add(kb, parsed("m", text, headings=(heading,), breaks=(12, second)))
     hits = kb.search("overheating", 10)
     places = {window.passage.start for window in kb.windows([hit.passage_id for hit in hits])}
-    assert document.windows > 2
+    assert document.passages > 1
     assert any(place >= second for place in places)
 
 
@@ -221,51 +220,42 @@ def test_failures_are_kept_until_the_source_is_added_or_removed(kb: KnowledgeBas
     assert kb.statistics().failures == 1
 
 
-def test_stale_windows_are_never_handed_out_and_can_be_cut_anew(tmp_path: Path) -> None:
+def test_windows_are_cut_for_the_tokenizer_at_hand(tmp_path: Path) -> None:
     """Guards against answering with another drafter's token ids after a change of model."""
     path = tmp_path / "kb"
     with KnowledgeBase.open(path, tokenizer=tokenizer(24), create=True) as kb:
-        for number in range(5):
-            add(kb, numbered(number, 1))
-        assert not kb.stale
-    other = tokenizer(12, 3)
-    with KnowledgeBase.open(path, tokenizer=other, writable=True) as kb:
-        assert kb.stale
-        assert kb.statistics().stale == 5
-        hits = kb.search("doc1v1", 5)
-        with pytest.raises(StaleWindows, match="rewindow"):
-            kb.windows([hit.passage_id for hit in hits])
-        told: list[tuple[int, int]] = []
-        assert kb.rewindow(other, lambda done, total: told.append((done, total))) == 5
-        assert told[-1] == (5, 5)
-        windows = kb.windows([hit.passage_id for hit in hits])
-        assert windows
-        assert max(map(len, windows)) <= 12
-        assert kb.rewindow(other) == 0
-        assert kb.verify() == ()
-    with KnowledgeBase.open(path, tokenizer=other) as kb:
-        assert not kb.stale
-
-
-def test_a_document_added_to_a_stale_knowledge_base_does_not_hide_it(tmp_path: Path) -> None:
-    path = tmp_path / "kb"
-    with KnowledgeBase.open(path, tokenizer=tokenizer(24), create=True) as kb:
         add(kb, numbered(1, 1))
-    with KnowledgeBase.open(path, tokenizer=tokenizer(12), writable=True) as kb:
-        add(kb, numbered(2, 1))
-        assert kb.stale
-        assert kb.statistics().stale == 1
+        numbers = kb.index.passage_ids()
+        longer = kb.windows(numbers)
+        kb.tokenizer = tokenizer(12, 3)
+        shorter = kb.windows(numbers)
+    assert max(map(len, longer)) == 24
+    assert max(map(len, shorter)) == 12
+    assert {one.passage for one in longer} == {one.passage for one in shorter}
 
 
-def test_opened_without_a_tokenizer_it_lists_and_removes(tmp_path: Path) -> None:
+def test_windows_are_numbered_in_the_order_of_their_places(kb: KnowledgeBase) -> None:
+    """Guards the ties of retrieval, which go to what was added first, and the drafts by window."""
+    for number in range(3):
+        add(kb, numbered(number, 1))
+    windows = kb.windows(sorted(kb.index.passage_ids()))
+    places = [(one.document_id, one.span.start) for one in windows]
+    assert places == sorted(places)
+    numbers = [one.id for one in windows]
+    assert numbers == sorted(set(numbers))
+    assert kb.windows([10_000, windows[0].passage_id, windows[0].passage_id])[0].id == numbers[0]
+
+
+def test_opened_without_a_tokenizer_it_adds_searches_and_removes(tmp_path: Path) -> None:
     path = tmp_path / "kb"
     with KnowledgeBase.open(path, tokenizer=tokenizer(), create=True) as kb:
         add(kb, numbered(1, 1))
     with KnowledgeBase.open(path, writable=True) as kb:
         assert len(kb.documents()) == 1
-        for action in (lambda: kb.windows([1]), lambda: add(kb, numbered(2, 1))):
-            with pytest.raises(UsageError, match="tokenizer"):
-                action()
+        add(kb, numbered(2, 1))
+        assert kb.search("doc2v1", 1) != []
+        with pytest.raises(UsageError, match="tokenizer"):
+            kb.windows([1])
         assert kb.remove("doc1") == 1
 
 

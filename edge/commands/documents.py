@@ -24,7 +24,7 @@ _SHOWN_ROWS = 40
 
 @command(
     "add",
-    scopes=("store", "models"),
+    scopes=("store",),
     examples=(
         "specrag add manuals/ circulars.txt",
         "specrag add 'reports/**/*.pdf' --kb /media/stick/station",
@@ -50,15 +50,13 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
     files, problems = find(paths, leave_out=kb_path)
     outcomes = [*problems]
     if files:
-        with open_knowledge_base(
-            run.settings, create=True, with_tokenizer=True, on_wait=_say_waiting(run)
-        ) as kb:
-            with progress(run, len(files)) as advance:
-                outcomes += ingest(
-                    kb, files, options=ReadOptions(ocr=not no_ocr), again=again, on_progress=advance
-                )
-            if kb.stale:
-                run.warn("some windows are stale; cut them anew with `specrag rewindow`")
+        with (
+            open_knowledge_base(run.settings, create=True, on_wait=_say_waiting(run)) as kb,
+            progress(run, len(files)) as advance,
+        ):
+            outcomes += ingest(
+                kb, files, options=ReadOptions(ocr=not no_ocr), again=again, on_progress=advance
+            )
     if run.json:
         run.emit({"kb": str(kb_path), **outcomes_json(outcomes)})
     else:
@@ -149,7 +147,7 @@ def document_json(document: Document) -> dict[str, Any]:
         "content_sha256": document.content_sha256,
         "size": document.size,
         "characters": document.characters,
-        "windows": document.windows,
+        "passages": document.passages,
         "added_at": document.added_at,
         "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in document.flags],
     }
@@ -181,10 +179,10 @@ def _note(outcome: Outcome) -> str:
     if outcome.error is not None:
         fix = f". {outcome.error.fix}" if outcome.error.fix else ""
         return f"{outcome.error.what}{fix}"
-    windows = sum(document.windows for document in outcome.documents)
+    passages = sum(document.passages for document in outcome.documents)
     flags = sorted({flag.kind for document in outcome.documents for flag in document.flags})
     documents = f"{len(outcome.documents)} documents, " if len(outcome.documents) != 1 else ""
-    notes = [f"{documents}{windows} {'window' if windows == 1 else 'windows'}"]
+    notes = [f"{documents}{passages} {'passage' if passages == 1 else 'passages'}"]
     if flags:
         notes.append(f"flagged: {', '.join(flags)}")
     notes += [f"not read: {failure}" for failure in outcome.failures]
@@ -214,7 +212,8 @@ def list_documents(run: Run, flagged: bool) -> None:
 
     columns = (
         Column("id", right=True), Column("file"), Column("title"),
-        Column("characters", right=True), Column("windows", right=True), Column("flags", wide=True),
+        Column("characters", right=True), Column("passages", right=True),
+        Column("flags", wide=True),
     )  # fmt: skip
     run.screen.table(
         "",
@@ -222,7 +221,7 @@ def list_documents(run: Run, flagged: bool) -> None:
         [
             (
                 str(one.id), file_cell(one.source), one.title, f"{one.characters:,}",
-                f"{one.windows:,}", ", ".join(sorted({flag.kind for flag in one.flags})),
+                f"{one.passages:,}", ", ".join(sorted({flag.kind for flag in one.flags})),
             )
             for one in documents
         ],

@@ -1,4 +1,4 @@
-"""status, verify, compact, rewindow: the knowledge base itself, is it whole and up to date."""
+"""status, verify, compact: the knowledge base itself, is it whole and up to date."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING
 
 from edge.command import Run, command
 from edge.screen import Column
-from runtime.errors import BundleError
 
 if TYPE_CHECKING:
-    from runtime.knowledge_base import Failure, KnowledgeBase
+    from runtime.knowledge_base import Failure
 
 
-@command("status", scopes=("store", "models"), examples=("specrag status", "specrag status --json"))
+@command("status", scopes=("store",), examples=("specrag status", "specrag status --json"))
 def status(run: Run) -> None:
     """Show what is complete and what is not.
 
-    Documents, files that failed, flags, stale windows, files that are gone since.
+    Documents, files that failed, flags, files that are gone since.
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
     from edge.rendering import file_cell
 
     with open_knowledge_base(run.settings) as kb:
-        _give_tokenizer(run, kb)
         statistics, failures = kb.statistics(), kb.failures()
         documents = kb.documents()
-        stale_known = kb.tokenizer is not None
         path = kb.path
     changed = [one.source for one in documents if _is_gone(one.source)]
     flagged = [one for one in documents if one.flags]
@@ -36,10 +33,7 @@ def status(run: Run) -> None:
         run.emit(
             {
                 "kb": str(path),
-                "statistics": {
-                    **asdict(statistics),
-                    "stale": statistics.stale if stale_known else None,
-                },
+                "statistics": asdict(statistics),
                 "failures": [asdict(failure) for failure in failures],
                 "flagged": [document_json(one) for one in flagged],
                 "missing_files": changed,
@@ -51,20 +45,13 @@ def status(run: Run) -> None:
             ("knowledge base", str(path)),
             ("documents", f"{statistics.documents:,} ({statistics.characters:,} characters)"),
             ("passages", f"{statistics.passages:,}"),
-            ("windows", f"{statistics.windows:,}"),
             ("stemmer", statistics.stemmer or "none"),
             ("on disk", f"{(statistics.database_bytes + statistics.index_bytes) / 1e6:,.1f} MB"),
-            (
-                "stale windows",
-                f"{statistics.stale:,} documents" if stale_known else "unknown: no drafter",
-            ),
             ("failed", f"{len(failures):,} files"),
             ("flagged", f"{len(flagged):,} documents"),
             ("files gone", f"{len(changed):,}"),
         ]
     )
-    if statistics.stale and stale_known:
-        run.screen.line(("stale: ", "warning"), "cut the windows anew with `specrag rewindow`")
     if failures:
         run.screen.line()
         run.screen.table(
@@ -85,16 +72,6 @@ def status(run: Run) -> None:
         )
 
 
-def _give_tokenizer(run: Run, knowledge_base: KnowledgeBase) -> None:
-    """Let the knowledge base compare its windows with the drafter's, if there is a drafter."""
-    from edge.assembly import window_tokenizer
-
-    try:
-        knowledge_base.tokenizer = window_tokenizer(run.settings)
-    except BundleError as error:
-        run.warn(f"cannot tell whether windows are stale: {error}")
-
-
 def _why(failure: Failure) -> str:
     return f"{failure.what}. {failure.fix}" if failure.fix else failure.what
 
@@ -108,19 +85,15 @@ def _is_gone(source: str) -> bool:
     return file.startswith(os.sep) and not os.path.exists(file)
 
 
-@command(
-    "verify", scopes=("store", "models"), examples=("specrag verify --kb /media/stick/station",)
-)
+@command("verify", scopes=("store",), examples=("specrag verify --kb /media/stick/station",))
 def verify(run: Run) -> int:
     """Prove that the knowledge base is whole.
 
-    Fails and says what is damaged if database, texts, windows and index do not agree. Where the
-    drafter is at hand, windows are compared with what it would cut now.
+    Fails and says what is damaged if database, texts and index do not agree.
     """
     from edge.assembly import open_knowledge_base
 
     with open_knowledge_base(run.settings) as kb:
-        _give_tokenizer(run, kb)
         problems = kb.verify()
         documents = kb.statistics().documents
     if run.json:
@@ -147,23 +120,3 @@ def compact(run: Run) -> None:
         run.emit({"bytes_before": sizes[0], "bytes_after": sizes[1]})
     else:
         run.screen.line(f"{sizes[0] / 1e6:,.1f} MB -> {sizes[1] / 1e6:,.1f} MB")
-
-
-@command(
-    "rewindow", scopes=("store", "models"), examples=("specrag rewindow --drafter my-drafter",)
-)
-def rewindow(run: Run) -> None:
-    """Cut the windows anew after a change of drafter."""
-    from edge.assembly import open_knowledge_base, window_tokenizer
-    from edge.commands.documents import progress
-
-    tokenizer = window_tokenizer(run.settings)
-    with open_knowledge_base(run.settings, writable=True) as kb:
-        kb.tokenizer = tokenizer
-        stale = kb.statistics().stale
-        with progress(run, stale) as advance:
-            count = kb.rewindow(tokenizer, lambda done, total: advance(done, "windows", total))
-    if run.json:
-        run.emit({"documents": count})
-    else:
-        run.screen.line(f"{count:,} documents have new windows")

@@ -22,7 +22,7 @@ _Stamp = tuple[int, int]
 
 @command(
     "watch",
-    scopes=("store", "models"),
+    scopes=("store",),
     examples=("specrag watch manuals/", "specrag watch manuals/ --once --json"),
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
@@ -80,7 +80,7 @@ class _Watcher:
         if stamps == self._seen:
             return
         changed = self._changed(files, stamps)
-        with open_knowledge_base(self._run.settings, create=True, with_tokenizer=True) as kb:
+        with open_knowledge_base(self._run.settings, create=True) as kb:
             gone = [
                 document.source
                 for document in kb.documents()
