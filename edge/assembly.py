@@ -272,7 +272,7 @@ def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tupl
     The verifier's bundle holds them, with the drafter they were fitted beside; with another
     drafter they would promise what nobody measured.
     """
-    from runtime.calibration import CalibrationMap
+    from runtime.calibration import SCORE, CalibrationMap
     from runtime.decision import Calibration
 
     try:
@@ -290,6 +290,11 @@ def calibration_of(drafter: Bundle, verifier: Bundle) -> tuple[Calibration, tupl
         return Calibration({}), (
             f"confidences are uncalibrated: {verifier.manifest.name} was calibrated beside "
             f"another drafter than {drafter.manifest.name}",
+        )
+    if stored.get("score") != SCORE:
+        return Calibration({}), (
+            f"confidences are uncalibrated: {verifier.manifest.name} was calibrated for another "
+            "score than this version's; fit it again with `specrag calibrate`",
         )
     return Calibration({route: CalibrationMap.from_json(raw) for route, raw in maps.items()}), ()
 

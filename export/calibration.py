@@ -27,14 +27,13 @@ from export.parity import GateQuestion, read_questions
 from export.reporting import Progress, show_progress
 from models.bundle import Bundle, describe_file, open_bundle, write_manifest
 from runtime.answer_metrics import token_f1
-from runtime.calibration import FILE, CalibrationMap
+from runtime.calibration import FILE, SCORE, CalibrationMap
 from runtime.documents import ParsedDocument
 from runtime.drafting import Drafter
 from runtime.encoding import PairEncoder
 from runtime.knowledge_base import KnowledgeBase
 from runtime.pipeline import AskOptions, Drafted, Pipeline, ReadWindows, Verified
 from runtime.sessions import SessionOptions, open_session
-from runtime.spans import log_odds, log_support
 from runtime.verification import Verifier
 from runtime.windows import WindowTokenizer
 
@@ -164,13 +163,13 @@ def _ask(pipeline: Pipeline, question: GateQuestion, ask: AskOptions) -> Asked:
         for event in pipeline.ask(question.question, replace(ask, route=route)):
             if isinstance(event, Drafted) and event.drafts:
                 draft = event.drafts[0]
-                scores["drafter"] = log_odds(log_support(draft.scored.margin))
+                scores["drafter"] = draft.scored.log_odds
                 answers["drafter"] = draft.answer
             elif isinstance(event, Verified) and event.verdicts:
-                scores["speculative"] = log_odds(event.verdicts[0].score)
+                scores["speculative"] = event.verdicts[0].scored.log_odds
                 answers["speculative"] = event.verdicts[0].answer
             elif isinstance(event, ReadWindows) and event.readings:
-                scores["standard"] = log_odds(event.readings[0].score)
+                scores["standard"] = event.readings[0].scored.log_odds
                 answers["standard"] = event.readings[0].answer
     right = {
         route: max(token_f1(answer, gold) for gold in question.answers) >= RIGHT_F1
@@ -201,6 +200,7 @@ def store(verifier: Bundle, drafter: Bundle, maps: dict[str, CalibrationMap]) ->
     raw = {
         "drafter": drafter.manifest.files[graph].sha256,
         "drafter_name": drafter.manifest.name,
+        "score": SCORE,
         "maps": {route: fitted.to_json() for route, fitted in maps.items()},
     }
     text = json.dumps(raw, indent=1, ensure_ascii=False) + "\n"

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from runtime.errors import BundleDamaged
 
 FILE = "calibration.json"
+# What the maps read. Stored with them: maps of another score would promise what nobody measured.
+SCORE = "log-odds of the answer's span against no answer"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Scores -> a confidence and a verdict on it: good enough to answer, or not.
 
 A confidence is a probability only if a calibration map was fitted for this pair of models (see
-`runtime/calibration.py`); without one it is the raw product of probabilities, and says so.
+`runtime/calibration.py`); without one it is the model's raw probability, and says so.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import exp
 
 from runtime.calibration import CalibrationMap
 from runtime.errors import UsageError
-from runtime.spans import log_odds
+from runtime.spans import ScoredSpan, support_probability
 
 # Accept an answer that is right with at least this probability: three times out of four, or more
 # likely than not. Chosen for what they mean, not tuned.
@@ -38,15 +37,16 @@ class Calibration:
     def __init__(self, maps: Mapping[str, CalibrationMap]) -> None:
         self._maps = dict(maps)
 
-    def confidence(self, route: str, score: float) -> Confidence:
-        """
-        Args:
-            score: a natural logarithm of a probability, as verdicts and readings carry it.
+    def confidence(self, route: str, span: ScoredSpan) -> Confidence:
+        """That `span` is right, by the model that had the last word on this route.
+
+        How sure the drafter was chooses among drafts, but says nothing of whether the chosen one
+        is right that the verifier's own margin does not say better (docs/pipeline.md).
         """
         found = self._maps.get(route)
         if found is None:
-            return Confidence(exp(min(0.0, score)), calibrated=False)
-        return Confidence(found.probability(log_odds(score)), calibrated=True)
+            return Confidence(support_probability(span.margin), calibrated=False)
+        return Confidence(found.probability(span.log_odds), calibrated=True)
 
 
 def threshold_value(threshold: str | float) -> float:

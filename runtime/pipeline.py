@@ -22,7 +22,6 @@ from runtime.drafting import Draft, Drafter, DraftingOptions, Drafts, rationale_
 from runtime.errors import KnowledgeBaseEmpty, QuestionError, RunTimedOut, SessionError
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
-from runtime.spans import log_support
 from runtime.subsets import Subset, partition
 from runtime.trace import DraftTrace, PlacementTrace, Stage, SubsetTrace, Trace
 from runtime.verification import (
@@ -342,7 +341,7 @@ class Pipeline:
                 best.draft.window,
                 best.span,
                 best.draft.rationale_text,
-                calibration.confidence("speculative", best.score),
+                calibration.confidence("speculative", best.scored),
                 best.draft,
             )
         if record.drafted is not None and record.drafted.drafts:
@@ -352,7 +351,7 @@ class Pipeline:
                 draft.window,
                 draft.span,
                 draft.rationale_text,
-                calibration.confidence("drafter", log_support(draft.scored.margin)),
+                calibration.confidence("drafter", draft.scored),
                 draft,
             )
         return None
@@ -368,7 +367,7 @@ class Pipeline:
             window,
             best.span,
             rationale.shifted(-window.passage.start).of(window.passage_text),
-            self._calibration_for(options).confidence("standard", best.score),
+            self._calibration_for(options).confidence("standard", best.scored),
             None,
         )
 

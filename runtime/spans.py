@@ -41,6 +41,11 @@ class ScoredSpan:
         """`total` minus the null score: comparable across windows."""
         return self.total - self.null
 
+    @property
+    def log_odds(self) -> float:
+        """ln(p / (1 - p)) of p = `support_probability(margin)`: what confidences are made of."""
+        return self.margin / TEMPERATURE
+
 
 def best_spans(
     start: NDArray[np.float32],
@@ -143,17 +148,6 @@ def support_probability(margin: float) -> float:
 def log_support(margin: float) -> float:
     """ln of `support_probability`, exact where the probability itself would round to 1."""
     return float(-np.logaddexp(0.0, -margin / TEMPERATURE))
-
-
-def log_odds(log_probability: float) -> float:
-    """ln(p / (1 - p)) of p = exp(log_probability): 0 where p is one half.
-
-    Undoes `log_support` up to the temperature. Bounded to ±700, so finite for p of 0 and 1.
-    """
-    if log_probability >= -1e-304:
-        return 700.0
-    odds = log_probability - float(np.log(-np.expm1(log_probability)))
-    return max(-700.0, min(700.0, odds))
 
 
 def _top_indices(flat: NDArray[np.float32], count: int) -> NDArray[np.intp]:

@@ -19,12 +19,13 @@ from edge.assembly import (
     assemble_with,
     bundle_path,
     calibration_of,
-    window_tokenizer,
 )
 from edge.settings import Settings, resolve
 from models.bundle import Bundle, describe_file, open_bundle, write_manifest
-from runtime.calibration import CalibrationMap
+from runtime.alignment import TokenRange
+from runtime.calibration import SCORE, CalibrationMap
 from runtime.errors import BundleDamaged, BundleNotFound, KnowledgeBaseNotFound, SpecragError
+from runtime.spans import ScoredSpan
 from tests.nodes import node_thread
 from tests.shell import MOTOR, VALVE
 from tests.tiny_models import make_bundle
@@ -55,9 +56,9 @@ def test_one_tokenizer_is_loaded_once(settings: Settings, tmp_path: Path) -> Non
         assert pipeline.verifier is not None
         assert pipeline.verifier.encoder is pipeline.drafter.encoder
         assert pipeline.verifier.reuses_windows
-        kb_tokenizer = pipeline.knowledge_base.tokenizer
-        assert kb_tokenizer is not None
-        assert kb_tokenizer.fingerprint == window_tokenizer(ready).fingerprint
+        windows = pipeline.knowledge_base.windows([1])
+        ids = pipeline.drafter.encoder.tokenize(windows[0].text).ids
+        assert windows[0].token_ids.tolist() == ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["bpe", "unigram"])
@@ -158,12 +159,15 @@ def test_ask_options_carry_every_setting_of_a_question() -> None:
 # Calibration
 
 
-def calibrated(verifier: Bundle, drafter: str) -> Bundle:
+EVEN = ScoredSpan(TokenRange(0, 0), 0.0, 0.0, 0.0)
+
+
+def calibrated(verifier: Bundle, drafter: str, score: str = SCORE) -> Bundle:
     """The bundle with a calibration for the named drafter in it."""
     line = CalibrationMap("platt", np.array([-5.0, 5.0]), np.array([0.25, 0.75]))
     maps: Mapping[str, Any] = {"speculative": line.to_json()}
     file = verifier.path / "calibration.json"
-    file.write_text(json.dumps({"drafter": drafter, "maps": maps}))
+    file.write_text(json.dumps({"drafter": drafter, "score": score, "maps": maps}))
     files = {**verifier.manifest.files, file.name: describe_file(file)}
     write_manifest(verifier.path, replace(verifier.manifest, files=files))
     return open_bundle(verifier.path)
@@ -181,10 +185,10 @@ def test_calibration_is_used_for_the_pair_it_was_fitted_for(settings: Settings) 
     verifier = calibrated(verifier, graph.sha256)
     calibration, doubts = calibration_of(drafter, verifier)
     assert doubts == ()
-    confidence = calibration.confidence("speculative", -0.1)
+    confidence = calibration.confidence("speculative", EVEN)
     assert confidence.calibrated
     assert 0.25 <= confidence.value <= 0.75
-    assert not calibration.confidence("standard", -0.1).calibrated
+    assert not calibration.confidence("standard", EVEN).calibrated
 
 
 def test_calibration_of_another_drafter_is_not_used(settings: Settings) -> None:
@@ -192,9 +196,18 @@ def test_calibration_of_another_drafter_is_not_used(settings: Settings) -> None:
     drafter that was trained on keeps its name."""
     drafter, verifier = pair(settings)
     calibration, doubts = calibration_of(drafter, calibrated(verifier, "0" * 64))
-    assert not calibration.confidence("speculative", -0.1).calibrated
+    assert not calibration.confidence("speculative", EVEN).calibrated
     assert "another drafter than tiny-drafter" in doubts[0]
     assert calibration_of(drafter, calibrated(verifier, drafter.manifest.name))[1] == doubts
+
+
+def test_calibration_of_another_score_is_not_used(settings: Settings) -> None:
+    """Maps of an earlier version read draft and verifier together; their numbers mean less."""
+    drafter, verifier = pair(settings)
+    graph = drafter.manifest.files[drafter.manifest.graphs["int8"]]
+    calibration, doubts = calibration_of(drafter, calibrated(verifier, graph.sha256, "other"))
+    assert not calibration.confidence("speculative", EVEN).calibrated
+    assert "fit it again" in doubts[0]
 
 
 def test_without_calibration_confidences_say_so(settings: Settings, tmp_path: Path) -> None:

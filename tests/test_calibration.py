@@ -22,8 +22,10 @@ from export.fitting import (
     sigmoid,
 )
 from models.bundle import open_bundle
+from runtime.alignment import TokenRange
 from runtime.calibration import CalibrationMap
 from runtime.errors import BundleDamaged, UsageError
+from runtime.spans import ScoredSpan
 from tests.tiny_models import CORPUS, make_bundle
 
 
@@ -229,7 +231,8 @@ def test_the_pipeline_uses_the_stored_maps(pair, questions, tmp_path):
     assert invoke(pair, verifier, questions).exit_code == 0
     calibration, doubts = calibration_of(open_bundle(pair / "drafter"), open_bundle(verifier))
     assert doubts == ()
-    assert calibration.confidence("speculative", -0.5).calibrated
+    even = ScoredSpan(TokenRange(0, 0), 0.0, 0.0, 0.0)
+    assert calibration.confidence("speculative", even).calibrated
 
 
 def test_questions_without_answers_are_refused(pair, tmp_path):

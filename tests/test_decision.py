@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
+from runtime.alignment import TokenRange
 from runtime.calibration import CalibrationMap
 from runtime.decision import MODES, Calibration, CoolDown, threshold_value
 from runtime.errors import UsageError
+from runtime.spans import ScoredSpan, support_probability
+
+
+def span_with(margin: float) -> ScoredSpan:
+    return ScoredSpan(TokenRange(0, 0), margin, 0.0, 0.0)
 
 
 def test_a_calibrated_confidence_comes_from_the_routes_own_map():
     low = CalibrationMap("platt", np.array([-4.0, 4.0]), np.array([0.1, 0.5]))
     high = CalibrationMap("platt", np.array([-4.0, 4.0]), np.array([0.5, 0.9]))
     calibration = Calibration({"speculative": low, "standard": high})
-    even = math.log(0.5)
+    even = span_with(margin=0.0)
     assert calibration.confidence("speculative", even).value == pytest.approx(0.3)
     assert calibration.confidence("standard", even).value == pytest.approx(0.7)
     assert calibration.confidence("standard", even).calibrated
 
 
 def test_without_a_map_the_confidence_is_the_raw_probability_and_says_so():
-    confidence = Calibration({}).confidence("speculative", math.log(0.25))
-    assert confidence.value == pytest.approx(0.25)
+    confidence = Calibration({}).confidence("speculative", span_with(margin=2.0))
+    assert confidence.value == pytest.approx(support_probability(2.0))
     assert "uncalibrated" in str(confidence)
 
 
