@@ -13,7 +13,6 @@ question without gold answers is right exactly if the route abstains.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from runtime.answer_metrics import normalise, token_f1
 from runtime.documents import ParsedDocument, RetrievedWindow, Span
 from runtime.errors import UsageError
 from runtime.pipeline import Answer, Answered, AskedRoute, AskOptions, Pipeline, Retrieved
+from runtime.questions import AskedQuestion, read_question_file
 
 ROUTES = ("speculative", "standard", "drafter", "auto")
 
@@ -208,70 +208,19 @@ def bears_answer(windows: Sequence[RetrievedWindow], question: Question) -> bool
 
 
 def read_dataset(path: Path) -> Dataset:
-    """SQuAD 1.1 or 2.0 JSON, or JSON lines of `question`, `context`, `answers` or `answer`.
+    """SQuAD 1.1 or 2.0 JSON, or JSON lines, as runtime/questions.py reads them.
 
     Raises:
-        UsageError: unreadable, or a line or entry that is no question.
+        UsageError: unreadable, of neither form, or an answer does not stand in its context.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(
-            f"The data set cannot be read: {reason}", where=str(path), fix="Name a SQuAD JSON file"
-        ) from error
-    try:
-        if path.suffix == ".jsonl":
-            return _from_entries(_lines(text))
-        return _from_squad(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"The data set is not in SQuAD format: {error!r}",
-            where=str(path),
-            fix="SQuAD 1.1 or 2.0 JSON, or JSON lines with question, context and answers",
-        ) from error
+    file = read_question_file(path)
+    return Dataset(tuple(map(_question, file.questions)), file.contexts)
 
 
-def _lines(text: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            entry = json.loads(line)
-            yield {"id": str(number), **entry}
-
-
-def _from_squad(raw: Any) -> Dataset:
-    paragraphs = [paragraph for article in raw["data"] for paragraph in article["paragraphs"]]
-    dataset = _from_entries(
-        {**qa, "context": paragraph["context"]}
-        for paragraph in paragraphs
-        for qa in paragraph["qas"]
-    )
-    return replace(dataset, contexts=tuple(p["context"] for p in paragraphs))
-
-
-def _from_entries(entries: Iterable[dict[str, Any]]) -> Dataset:
-    questions = tuple(
-        Question(str(entry["id"]), entry["question"], entry["context"], _gold(entry))
-        for entry in entries
-    )
-    # A line holds a question with its context, so a context stands there as often as it is asked.
-    return Dataset(questions, tuple(dict.fromkeys(q.context for q in questions)))
-
-
-def _gold(entry: dict[str, Any]) -> tuple[tuple[str, Span], ...]:
-    if entry.get("is_impossible"):
-        return ()
-    if "answer" in entry:
-        start = entry["context"].find(entry["answer"])
-        if start < 0:
-            raise ValueError(f"the answer {entry['answer']!r} is not in its context")
-        return ((entry["answer"], Span(start, start + len(entry["answer"]))),)
-    answers = entry["answers"]
-    if isinstance(answers, dict):  # the layout of tabular copies: {"text": [...], "answer_start"}
-        pairs = list(zip(answers["text"], answers["answer_start"], strict=True))
-    else:
-        pairs = [(answer["text"], answer["answer_start"]) for answer in answers]
-    return tuple((text, Span(int(start), int(start) + len(text))) for text, start in pairs)
+def _question(asked: AskedQuestion) -> Question:
+    spans = asked.answer_spans()
+    answers = tuple((span.of(asked.context), span) for span in spans)
+    return Question(asked.id, asked.question, asked.context, answers)
 
 
 def sample(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:

@@ -8,7 +8,6 @@ the logits have a limit of their own, and a graph that answers nonsense fails ei
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 from runtime.alignment import anywhere
 from runtime.answer_metrics import normalise, token_f1
 from runtime.encoding import PairBatch, PairEncoder
-from runtime.errors import ExportError, UsageError
+from runtime.errors import ExportError
+from runtime.questions import Gold, read_question_file
 from runtime.spans import best_spans
 
 BUILT_IN = Path(__file__).parent / "data" / "gate.json"
@@ -335,7 +335,7 @@ def scores(
 def read_questions(
     path: Path, *, limit: int | None = None, least: int = LEAST_QUESTIONS
 ) -> list[GateQuestion]:
-    """Questions of a SQuAD 1.1 or 2.0 JSON file, or JSON lines of question, context, answer(s).
+    """The questions of a file that a gate can ask: those with a text and a context.
 
     Args:
         limit: at most so many, taken at even steps through the file.
@@ -345,24 +345,12 @@ def read_questions(
         UsageError: the file cannot be read or is of neither form.
         ExportError: it holds fewer than `least` usable questions.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"The gate's questions cannot be read: {error}",
-            where=str(path),
-            fix="Name a SQuAD JSON file or JSON lines in UTF-8",
-        ) from error
-    try:
-        records = list(_records(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"The gate's questions are neither SQuAD JSON nor JSON lines: {error!r}",
-            where=str(path),
-            fix='A line looks like {"question": "...", "context": "...", "answer": "..."}',
-        ) from error
-    usable = [record for record in records if record.question.strip() and record.context.strip()]
-    if not any(record.answers for record in usable) or len(usable) < least:
+    usable = [
+        GateQuestion(asked.question, asked.context, _distinct(asked.golds))
+        for asked in read_question_file(path).questions
+        if asked.question.strip() and asked.context.strip()
+    ]
+    if not any(question.answers for question in usable) or len(usable) < least:
         raise ExportError(
             f"The gate needs at least {least} questions with their contexts and answers; "
             f"this file holds {len(usable)}",
@@ -375,41 +363,5 @@ def read_questions(
     return usable
 
 
-def _records(text: str) -> Iterator[GateQuestion]:
-    stripped = text.lstrip()
-    if not stripped:
-        return
-    first_line = stripped.splitlines()[0]
-    try:
-        whole = json.loads(text)
-    except ValueError:
-        json.loads(first_line)  # not JSON lines either: say so
-        whole = None
-    if isinstance(whole, dict) and "data" in whole:
-        yield from _squad_records(whole)
-        return
-    for line in text.splitlines():
-        if line.strip():
-            yield _line_record(json.loads(line))
-
-
-def _squad_records(whole: dict[str, Any]) -> Iterator[GateQuestion]:
-    for article in whole["data"]:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                texts = (str(answer["text"]) for answer in asked.get("answers", ()))
-                yield GateQuestion(
-                    str(asked["question"]), str(paragraph["context"]), tuple(dict.fromkeys(texts))
-                )
-
-
-def _line_record(raw: dict[str, Any]) -> GateQuestion:
-    given = raw.get("answers", raw.get("answer"))
-    if given is None:
-        given = []
-    elif isinstance(given, dict):  # the columnar form: {"text": [...], "answer_start": [...]}
-        given = given["text"]
-    elif isinstance(given, str):
-        given = [given] if given else []
-    texts = (item["text"] if isinstance(item, dict) else str(item) for item in given)
-    return GateQuestion(str(raw["question"]), str(raw["context"]), tuple(dict.fromkeys(texts)))
+def _distinct(golds: Sequence[Gold]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(gold.text for gold in golds))

@@ -16,6 +16,7 @@ from models.bundle import Manifest
 from runtime.errors import GateFailed, SpecragError
 
 Progress = Callable[[str, float], None]
+SCHEMA_VERSION = 1  # of the JSON that every command prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class ExportReport:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "schema_version": SCHEMA_VERSION,
             "bundle": str(self.output),
             "name": self.manifest.name,
             "role": self.manifest.role,
@@ -115,11 +117,12 @@ def print_failure(error: SpecragError, as_json: bool) -> None:
     attempts = error.attempts if isinstance(error, NothingPassed) else ()
     if as_json:
         raw = {
+            "schema_version": SCHEMA_VERSION,
             "error": {
-                "type": type(error).__name__,
                 "what": error.what,
                 "where": error.where,
                 "fix": error.fix,
+                "kind": type(error).__name__,
             },
             "attempts": [attempt.to_json() for attempt in attempts],
         }

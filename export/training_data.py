@@ -9,14 +9,12 @@ BM25 would retrieve all the same ("hard negatives", labelled as no answer).
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +25,7 @@ from runtime.documents import Span
 from runtime.encoding import PairEncoder
 from runtime.errors import UsageError
 from runtime.index import PassageIndex
+from runtime.questions import AskedQuestion, read_question_file
 from runtime.sentences import sentence_spans
 
 HARD_NEGATIVES = 10  # kept for each question
@@ -119,7 +118,7 @@ def read_records(paths: Sequence[Path]) -> list[Record]:
         UsageError: a file cannot be read, is of neither form, or has an answer that is not in its
             context; or no question at all has an answer.
     """
-    records = [record for path in paths for record in _read_file(path)]
+    records = [_record(asked) for path in paths for asked in read_question_file(path).questions]
     if not any(record.answers for record in records):
         raise UsageError(
             f"None of the {len(records)} questions has an answer" if records else "No questions",
@@ -152,103 +151,14 @@ def hold_out(
     return train, held
 
 
-def _read_file(path: Path) -> list[Record]:
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"The training data cannot be read: {error}",
-            where=str(path),
-            fix="Name a SQuAD JSON file or JSON lines in UTF-8",
-        ) from error
-    whole = _parsed(text)
-    if isinstance(whole, dict) and "data" in whole:
-        return list(_squad_records(whole, path))
-    return list(_line_records(text, path))
-
-
-def _parsed(text: str) -> Any:
-    """The file as one JSON value, or None if it is not one."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _squad_records(whole: dict[str, Any], path: Path) -> Iterator[Record]:
-    try:
-        for article in whole["data"]:
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    place = f"{path}, question {asked.get('id', asked['question'][:40])}"
-                    given = [] if asked.get("is_impossible") else asked.get("answers", [])
-                    answers = [_squad_answer(paragraph["context"], raw, place) for raw in given]
-                    yield _checked(asked["question"], paragraph["context"], answers, None, place)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed(path, error) from error
-
-
-def _squad_answer(context: str, raw: dict[str, Any], place: str) -> Span:
-    text, start = raw["text"], int(raw["answer_start"])
-    if not text or context[start : start + len(text)] != text:
-        raise UsageError(
-            f"The answer {text[:60]!r} does not stand at character {start} of its context",
-            where=place,
-            fix="Offsets count code points; correct answer_start, or give JSON lines without it",
-        )
-    return Span(start, start + len(text))
-
-
-def _line_records(text: str, path: Path) -> Iterator[Record]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            raw = json.loads(line)
-            context, rationale = raw["context"], _rationale(raw, place)
-            given = raw.get("answers", raw.get("answer")) or []
-            texts = [given] if isinstance(given, str) else list(given)
-            answers = [_find(context, answer, rationale, place) for answer in texts]
-            yield _checked(raw["question"], context, answers, rationale, place)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _malformed(place, error) from error
-
-
-def _rationale(raw: dict[str, Any], place: str) -> Span | None:
-    text = raw.get("rationale")
-    return _find(raw["context"], text, None, place, "rationale") if text else None
-
-
-def _find(context: str, text: str, inside: Span | None, place: str, what: str = "answer") -> Span:
-    """The first place of `text`, in the rationale where there is one."""
-    begin, end = (inside.start, inside.end) if inside else (0, len(context))
-    start = context.find(text, begin, end) if text.strip() else -1
-    if start < 0:
-        home = "rationale" if inside else "context"
-        raise UsageError(
-            f"The {what} {text[:60]!r} does not stand in its {home}",
-            where=place,
-            fix="Extractive training needs it word for word; leave the answer empty for none",
-        )
-    return Span(start, start + len(text))
-
-
-def _checked(
-    question: str, context: str, answers: list[Span], rationale: Span | None, place: str
-) -> Record:
-    if not question.strip() or not context.strip():
-        missing = "context" if question.strip() else "question"
-        raise UsageError(f"An empty {missing}", where=place, fix="Fill it in, or leave it out")
-    return Record(question, context, tuple(answers), rationale)
-
-
-def _malformed(place: Path | str, error: Exception) -> UsageError:
-    return UsageError(
-        f"Neither SQuAD JSON nor JSON lines: {error!r}",
-        where=str(place),
-        fix='A line looks like {"question": "...", "context": "...", "answer": "..."}',
-    )
+def _record(asked: AskedQuestion) -> Record:
+    for name, text in (("question", asked.question), ("context", asked.context)):
+        if not text.strip():
+            raise UsageError(
+                f"An empty {name}", where=asked.place, fix="Fill it in, or leave it out"
+            )
+    spans = asked.answer_spans()
+    return Record(asked.question, asked.context, spans, asked.rationale_span())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

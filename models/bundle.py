@@ -2,8 +2,9 @@
 
 Nothing in a bundle is executed or unpickled: graphs and weights are ONNX, tokenizers and facts are
 JSON. Every file is listed in `manifest.json` with size and sha256, and a bundle whose files differ
-is refused with the name of the file. The check does not cover who made the bundle: it finds damage
-and tampering with single files, not a bundle forged as a whole.
+is refused with the name of the file. The manifest itself is only checked against a digest that the
+reader brings along (`specrag bundle show` prints it): without one, the check finds damage and
+tampering with single files, not a bundle forged as a whole.
 """
 
 from __future__ import annotations
@@ -125,18 +126,29 @@ class Bundle:
         return loaded
 
 
-def open_bundle(path: Path, *, role: Role | None = None) -> Bundle:
+def open_bundle(
+    path: Path, *, role: Role | None = None, manifest_sha256: str | None = None
+) -> Bundle:
     """Read the manifest of the bundle at `path` and check every file against it.
 
     Args:
         role: refuse a bundle of another role.
+        manifest_sha256: what `manifest_digest` gave where the bundle came from; with it the whole
+            bundle is vouched for.
 
     Raises:
         BundleNotFound: no manifest there.
-        BundleDamaged: the manifest cannot be read, or a file is missing or differs.
+        BundleDamaged: the manifest cannot be read or has another digest, or a file is missing or
+            differs.
         BundleIncompatible: another format version or role.
     """
     bundle = Bundle(path, read_manifest(path))
+    if manifest_sha256 is not None and manifest_digest(path) != manifest_sha256.strip().lower():
+        raise BundleDamaged(
+            f"The bundle's manifest has another sha256: {manifest_digest(path)}",
+            where=str(path / MANIFEST),
+            fix="Do not use it; copy the bundle again from where it came from",
+        )
     if role is not None and bundle.manifest.role != role:
         raise BundleIncompatible(
             f"Bundle {bundle.manifest.name} is a {bundle.manifest.role}, not a {role}",
@@ -165,6 +177,11 @@ def read_manifest(path: Path) -> Manifest:
             fix="Copy the bundle again from where it came from",
         ) from error
     return _parse_manifest(raw, file)
+
+
+def manifest_digest(path: Path) -> str:
+    """sha256 (hex) of the manifest of the bundle at `path`; it covers all files through theirs."""
+    return describe_file(path / MANIFEST).sha256
 
 
 def _parse_manifest(raw: Any, file: Path) -> Manifest:

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from models.bundle import open_bundle, read_manifest
+from models.bundle import manifest_digest, open_bundle, read_manifest
 from runtime.errors import BundleDamaged, BundleIncompatible, BundleNotFound
 from tests.tiny_models import make_bundle
 
@@ -39,6 +39,16 @@ def test_each_file_is_covered_by_the_check(bundle):
             open_bundle(bundle.path)
         file.write_bytes(original)
     open_bundle(bundle.path)
+
+
+def test_an_edited_manifest_is_found_by_its_digest(bundle):
+    """No checksum inside a bundle can cover the manifest: whoever edits it writes that too."""
+    digest = manifest_digest(bundle.path)
+    open_bundle(bundle.path, manifest_sha256=f" {digest.upper()}\n")
+    edit(bundle, gate={"f1": 100})
+    open_bundle(bundle.path)
+    with pytest.raises(BundleDamaged, match="manifest has another sha256"):
+        open_bundle(bundle.path, manifest_sha256=digest)
 
 
 def test_a_folder_without_manifest_is_no_bundle(tmp_path):

@@ -214,9 +214,9 @@ def test_output_where_a_file_is_in_the_way(tmp_path):
         ('{"data": []}', ExportError, "holds 0"),
         ('{"question": "", "context": "x", "answer": "x"}', ExportError, "holds 0"),
         ('{"question": "Who?", "context": "x", "answer": "x"}', ExportError, "holds 1"),
-        ('{"question": "Who?"}', UsageError, "neither SQuAD JSON nor"),
-        ("Who? Me.", UsageError, "neither SQuAD JSON nor"),
-        ("[1, 2]", UsageError, "neither SQuAD JSON nor"),
+        ('{"question": "Who?"}', UsageError, "Neither SQuAD JSON nor"),
+        ("Who? Me.", UsageError, "Neither SQuAD JSON nor"),
+        ("[1, 2]", UsageError, "Neither SQuAD JSON nor"),
     ],
 )
 def test_gate_file_without_usable_questions(tmp_path, bert, options, text, kind, reason):
@@ -257,7 +257,7 @@ def test_int8_that_answers_nonsense_is_not_shipped(tmp_path, gate):
     assert not (tmp_path / "out").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"spoilt"}
     raw = json.loads(result.stdout)
-    assert raw["error"]["type"] == "NothingPassed"
+    assert raw["error"]["kind"] == "NothingPassed"
     schemes = [attempt["scheme"] for attempt in raw["attempts"]]
     assert schemes[0] == "s8-reduced"
     assert schemes[-1] == "u8-embeddings-fp32"

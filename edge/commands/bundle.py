@@ -21,11 +21,12 @@ bundle = group(
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def show(run: Run, folder: Path) -> None:
     """Print a bundle's manifest."""
-    from models.bundle import read_manifest
+    from models.bundle import manifest_digest, read_manifest
 
     manifest = read_manifest(folder)
+    digest = manifest_digest(folder)
     if run.json:
-        run.emit({"path": str(folder), "manifest": manifest.to_json()})
+        run.emit({"path": str(folder), "manifest_sha256": digest, "manifest": manifest.to_json()})
         return
     run.screen.pairs(
         [
@@ -33,6 +34,7 @@ def show(run: Run, folder: Path) -> None:
             ("role", f"{manifest.role}, {manifest.task}"),
             ("target", manifest.target),
             ("precision", manifest.precision),
+            ("manifest's sha256", digest),
             ("graphs", ", ".join(f"{k}: {v}" for k, v in manifest.graphs.items())),
             ("longest input", f"{manifest.max_length} tokens"),
             *_facts("gate", manifest.gate),
@@ -65,11 +67,16 @@ def _facts(prefix: str, facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 @command("verify", examples=("specrag bundle verify /media/stick/drafter",))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def verify(run: Run, folder: Path) -> None:
+@click.option(
+    "--manifest-digest",
+    metavar="HEX",
+    help="What `bundle show` printed where the bundle came from; the manifest must match it.",
+)
+def verify(run: Run, folder: Path, manifest_digest: str | None) -> None:
     """Compare a bundle's files with their checksums."""
     from models.bundle import open_bundle
 
-    opened = open_bundle(folder)
+    opened = open_bundle(folder, manifest_sha256=manifest_digest)
     size = sum(fact.bytes for fact in opened.manifest.files.values())
     if run.json:
         run.emit({"path": str(folder), "ok": True, "files": len(opened.manifest.files)})
