@@ -1,9 +1,11 @@
 """Text -> the terms that are searched. Questions and passages go through the same analysis.
 
 Case, accents, full-width forms and invisible characters are folded away. Where words are spaced, a
-term is a word, stemmed if the knowledge base asks for it; codes are kept as typed beside their
-parts ("E-17": `e`, `17`, `e17`; "24VDC": `24vdc`, `24`, `vdc`). Where words are not spaced, terms
-are overlapping n-grams. Nothing here changes the stored text or its offsets: terms only count.
+term is a word, stemmed if the knowledge base asks for it: by the stemmer that it names, and in
+another script by that script's own. Languages that write compounds as one word (German, Dutch, ...)
+add the n-grams of long words. Codes are kept as typed beside their parts ("E-17": `e`, `17`, `e17`;
+"M8x40": `m8x40`, `m`, `8`, `x`, `40`). Where words are not spaced, terms are overlapping n-grams.
+Nothing here changes the stored text or its offsets: terms only count.
 """
 
 from __future__ import annotations
@@ -19,20 +21,31 @@ import Stemmer
 from runtime.errors import UsageError
 
 # Raised whenever the same text would yield other terms: indexes are then rebuilt from the store.
-VERSION = 1
+VERSION = 2
 LONGEST_TERM = 64  # characters; what is longer is cut
 
-# Marks that only decorate: Latin, Greek and Cyrillic accents, Hebrew points, Arabic vowel signs.
-# Those of Indic scripts, Thai and Japanese are part of the word and stay.
+# Marks that only decorate: Latin, Greek and Cyrillic accents, Hebrew points, Arabic vowel signs,
+# and Devanagari's nukta, which is typed as often as not. Other marks of Indic scripts, and those of
+# Thai and Japanese, are part of the word and stay.
 _DECORATION = regex.compile(
-    r"[\u0300-\u036F\u0483-\u0487\u0591-\u05C7\u0610-\u061A\u0640\u064B-\u065F\u0670\u06D6-\u06ED]"
-    r"|\p{Cf}"
+    r"[\u0300-\u036F\u0483-\u0487\u0591-\u05C7\u0610-\u061A\u0640\u064B-\u065F\u0670\u06D6-\u06ED"
+    r"\u093C]"
 )
+_INVISIBLE = regex.compile(r"\p{Cf}")
+# The zeros of Arabic, Persian, Devanagari, Bengali, Tamil, Thai, Lao, Burmese and Khmer.
+_ZEROS = "٠۰०০௦๐໐၀០"
+_SIGNS = str.maketrans(
+    {
+        "’": "'", "ʼ": "'", "‐": "-", "‑": "-", "−": "-", "־": "-", "⁄": "/", "×": "x",
+        "٫": ".", "٬": ",",
+    }
+    | {chr(ord(zero) + digit): str(digit) for zero in _ZEROS for digit in range(10)}
+)  # fmt: skip
 _EQUIVALENT = str.maketrans(
     {
         "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i",
-        "ة": "ه", "ى": "ي", "ک": "ك", "ی": "ي", "’": "'", "ʼ": "'", "‐": "-", "‑": "-", "−": "-",
-        "⁄": "/",
+        "ة": "ه", "ى": "ي", "ک": "ك", "ی": "ي", "ँ": "ं",
+        "ך": "כ", "ם": "מ", "ן": "נ", "ף": "פ", "ץ": "צ",
     }
 )  # fmt: skip
 
@@ -52,12 +65,31 @@ _SPLIT = regex.compile(
 )
 _JOINT = regex.compile(r"[-_./:+]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
-_QUANTITY = regex.compile(r"(\d+)(\p{L}+)")
+_RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
+_MOST_RUNS = 4  # of letters and digits in a code; what has more is a hash, not "M8x40"
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
 _PUNCTUATION = ".,;:!?()[]{}\"'`*"
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct chunks, about 50 MB
+
+# Scripts with stemmers of their own; the first is taken unless the knowledge base names another.
+_SCRIPTS: dict[str, tuple[str, ...]] = {
+    "Arabic": ("arabic", "persian"),
+    "Cyrillic": ("russian", "serbian"),
+    "Devanagari": ("hindi", "nepali"),
+    "Greek": ("greek",),
+    "Hebrew": ("hebrew", "yiddish"),
+}
+_SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{{name}}})" for name in _SCRIPTS))
+# Languages that write "Drehmoment" and "Schlüssel" as one word.
+_COMPOUNDING = frozenset(
+    ("danish", "dutch", "dutch_porter", "finnish", "german", "hungarian", "norwegian", "swedish")
+)
+_GRAM = 4  # letters; see docs/retrieval.md for 5 and 6
+_MOST_PREFIXES = 2  # of a Hebrew word
+_SHORTEST_ROOT = 3  # letters of it
+_TURKISH = str.maketrans({"I": "ı", "İ": "i"})
 
 
 class Analyzer:
@@ -73,12 +105,17 @@ class Analyzer:
     def __init__(self, stemmer: str | None = None) -> None:
         self.stemmer = stemmer
         self._stem: Callable[[str], str] = _load_stemmer(stemmer) if stemmer else str
+        self._of_script = _stems_by_script(stemmer) if stemmer else {}
+        self._has_compounds = stemmer in _COMPOUNDING
+        self._is_plain = not self._has_compounds and stemmer != "turkish"
         self._cache: dict[str, tuple[str, ...]] = {}
 
     @property
     def fingerprint(self) -> str:
         """Equal for analyses that yield the same terms."""
-        return f"{VERSION}:{self.stemmer or 'none'}:{unicodedata.unidata_version}"
+        return (
+            f"{VERSION}:{self.stemmer or 'none'}:{unicodedata.unidata_version}:{Stemmer.version()}"
+        )
 
     def terms(self, text: str) -> list[str]:
         """The terms of `text` in order, repetitions kept. None of them holds white space."""
@@ -104,31 +141,33 @@ class Analyzer:
     def _chunk(self, chunk: str) -> tuple[str, ...]:
         """The terms of a stretch without white space. Most stretches recur, so they are kept."""
         word = chunk.strip(_PUNCTUATION)
-        if word.isascii() and word.isalpha():
-            found: Iterable[str] = (self._stem(word.casefold()),)  # most are plain words
+        found: Iterable[str]
+        if word.isascii() and word.isalpha() and self._is_plain:
+            found = (self._stem(word.casefold()),)  # most are plain words
         else:
-            found = self._analyse(fold(chunk))
-        terms = tuple(term[:LONGEST_TERM] for term in found)
+            found = self._analyse(self._spell(chunk))
+        terms = tuple(term[:LONGEST_TERM] for term in found if term)
         if len(chunk) <= _LONGEST_CACHED:
             if len(self._cache) >= _CACHE_LIMIT:
                 self._cache.clear()
             self._cache[chunk] = terms
         return terms
 
-    def _analyse(self, folded: str) -> Iterator[str]:
-        for match in _SPLIT.finditer(folded):
+    def _spell(self, chunk: str) -> str:
+        return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
+
+    def _analyse(self, spelt: str) -> Iterator[str]:
+        for match in _SPLIT.finditer(spelt):
             kind, found = match.lastgroup, match.group()
             if kind == "word":
                 yield from self._word(found)
             elif kind == "compound":
                 yield from self._compound(found)
             elif kind == "number":
-                yield found.replace(",", ".")
-                if _THOUSANDS.fullmatch(found):
-                    yield found.replace(",", "").replace(".", "")
+                yield from _number(found)
             elif kind == "signed":
-                yield found[0]
-                yield found
+                yield bare(found[0])
+                yield bare(found)
             elif kind == "ideographic":
                 yield from _grams(list(found), 1, 2)
             elif kind == "unspaced":
@@ -139,13 +178,36 @@ class Analyzer:
                     yield from _grams(list(found), 2, 2)
 
     def _word(self, word: str) -> Iterator[str]:
-        if word.isalpha():
-            yield self._stem(word)
-            return
-        yield word
-        quantity = _QUANTITY.fullmatch(word)
-        if quantity:
-            yield from quantity.groups()
+        """A word or a number is one thing; a code of both is kept whole beside its parts."""
+        if word.isdecimal():
+            yield word
+        elif word.isalpha():
+            yield from self._letters(word)
+        else:
+            runs = _RUN.findall(word)
+            if len(runs) > 1:
+                yield bare(word)
+            if len(runs) <= _MOST_RUNS:
+                for run in runs:
+                    yield from self._letters(run)
+
+    def _letters(self, word: str) -> Iterable[str]:
+        script = None if word.isascii() else _SCRIPT.match(word)
+        stem = self._of_script.get(script.lastgroup or "") if script else None
+        return stem(word) if stem else self._latin(word)
+
+    def _latin(self, word: str) -> Iterable[str]:
+        """The stem, as the accents tell and as it is without; n-grams where compounds are written.
+
+        Stemmers know their language's accents; who types none must find the word all the same.
+        """
+        if word.isascii() and not self._has_compounds:
+            return (self._stem(word),)
+        unaccented = bare(word)
+        terms = [bare(self._stem(word)), self._stem(unaccented)]
+        if self._has_compounds and len(unaccented) >= _GRAM:
+            terms += _grams(list(unaccented), _GRAM, _GRAM)
+        return dict.fromkeys(terms)
 
     def _compound(self, compound: str) -> Iterator[str]:
         """The parts; and the whole without its joints, unless it only lists numbers or words."""
@@ -155,18 +217,40 @@ class Analyzer:
         has_letter = any(c.isalpha() for c in compound)
         has_digit = any(c.isdigit() for c in compound)
         if has_letter and (has_digit or "-" in compound or "_" in compound):
-            yield "".join(parts)
+            yield bare("".join(parts))
 
 
 def fold(text: str) -> str:
     """`text` in the form that is compared: case, accents, widths and invisible marks gone."""
+    return bare(spell(text))
+
+
+def spell(text: str) -> str:
+    """`text` in the form that stemmers know: lower case, one way to write each letter, accents."""
     if text.isascii():
-        folded = text.casefold()
+        spelt = text.casefold()
     else:
-        decomposed = unicodedata.normalize("NFKD", text.casefold())
-        bare = _DECORATION.sub("", decomposed)
-        folded = unicodedata.normalize("NFC", bare.casefold()).translate(_EQUIVALENT)
-    return _CLITIC.sub("", folded) if "'" in folded else folded
+        composed = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text.casefold()))
+        spelt = unicodedata.normalize("NFC", composed.casefold()).translate(_SIGNS)
+    return _CLITIC.sub("", spelt) if "'" in spelt else spelt
+
+
+def bare(spelt: str) -> str:
+    """A spelt word without accents and other marks that only decorate."""
+    if spelt.isascii():
+        return spelt
+    undecorated = _DECORATION.sub("", unicodedata.normalize("NFKD", spelt))
+    return unicodedata.normalize("NFC", undecorated).translate(_EQUIVALENT)
+
+
+def _number(number: str) -> Iterator[str]:
+    """ "6,5" as "6.5", "4,200" also as "4200", "4711.08.15" also in parts."""
+    yield number.replace(",", ".")
+    parts = number.replace(",", ".").split(".")
+    if _THOUSANDS.fullmatch(number):
+        yield "".join(parts)
+    elif len(parts) > 2:
+        yield from parts
 
 
 def _grams(units: list[str], shortest: int, longest: int) -> Iterator[str]:
@@ -177,6 +261,37 @@ def _grams(units: list[str], shortest: int, longest: int) -> Iterator[str]:
     for size in range(shortest, longest + 1):
         for start in range(len(units) - size + 1):
             yield "".join(units[start : start + size])
+
+
+def _stems_by_script(named: str) -> dict[str, Callable[[str], Iterable[str]]]:
+    """For each script with stemmers of its own: a spelt word -> its terms."""
+    chosen = {name: named if named in own else own[0] for name, own in _SCRIPTS.items()}
+    return {
+        name: _hebrew if stemmer == "hebrew" else _stem_of(stemmer)
+        for name, stemmer in chosen.items()
+    }
+
+
+def _stem_of(stemmer: str) -> Callable[[str], Iterable[str]]:
+    stem = _load_stemmer(stemmer)
+    return lambda word: (bare(stem(word)),)
+
+
+def _hebrew(word: str) -> Iterable[str]:
+    """Without its ending; and without one and two letters that may be prefixes, or may not."""
+    rest = bare(word)
+    for _ in range(_MOST_PREFIXES + 1):
+        yield _without_ending(rest)
+        if len(rest) <= _SHORTEST_ROOT or rest[0] not in "והבכלמש":
+            return
+        rest = rest[1:]
+
+
+def _without_ending(word: str) -> str:
+    for ending in ("ימ", "ות", "ה", "ת", "י"):
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_ROOT:
+            return word.removesuffix(ending)
+    return word
 
 
 def _load_stemmer(name: str) -> Callable[[str], str]:
