@@ -92,6 +92,22 @@ _SHORTEST_ROOT = 3  # letters of it
 _TURKISH = str.maketrans({"I": "ı", "İ": "i"})
 
 
+class _Chunks(dict[str, tuple[str, ...]]):
+    """Stretches without white space -> their terms. Most stretches recur, so they are kept."""
+
+    def __init__(self, analyse: Callable[[str], tuple[str, ...]]) -> None:
+        super().__init__()
+        self._analyse = analyse
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        terms = self._analyse(chunk)
+        if len(chunk) <= _LONGEST_CACHED:
+            if len(self) >= _CACHE_LIMIT:
+                self.clear()
+            self[chunk] = terms
+        return terms
+
+
 class Analyzer:
     """The analysis of one knowledge base. Not to be shared between threads without a lock.
 
@@ -108,7 +124,7 @@ class Analyzer:
         self._of_script = _stems_by_script(stemmer) if stemmer else {}
         self._has_compounds = stemmer in _COMPOUNDING
         self._is_plain = not self._has_compounds and stemmer != "turkish"
-        self._cache: dict[str, tuple[str, ...]] = {}
+        self._chunks = _Chunks(self._chunk)
 
     @property
     def fingerprint(self) -> str:
@@ -119,8 +135,7 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The terms of `text` in order, repetitions kept. None of them holds white space."""
-        cached = self._cache.get
-        return list(chain.from_iterable(cached(c) or self._chunk(c) for c in text.split()))
+        return list(chain.from_iterable(map(self._chunks.__getitem__, text.split())))
 
     def occurrences(self, texts: Sequence[str], wanted: frozenset[str]) -> list[Counter[str]]:
         """How often each of the `wanted` terms occurs in each text.
@@ -130,7 +145,7 @@ class Analyzer:
         chunks = [text.split() for text in texts]
         relevant: dict[str, list[str]] = {}
         for chunk in set(chain.from_iterable(chunks)):
-            terms = self._cache.get(chunk) or self._chunk(chunk)
+            terms = self._chunks[chunk]
             if not wanted.isdisjoint(terms):
                 relevant[chunk] = [term for term in terms if term in wanted]
         return [
@@ -139,19 +154,14 @@ class Analyzer:
         ]
 
     def _chunk(self, chunk: str) -> tuple[str, ...]:
-        """The terms of a stretch without white space. Most stretches recur, so they are kept."""
+        """The terms of a stretch without white space."""
         word = chunk.strip(_PUNCTUATION)
         found: Iterable[str]
         if word.isascii() and word.isalpha() and self._is_plain:
             found = (self._stem(word.casefold()),)  # most are plain words
         else:
             found = self._analyse(self._spell(chunk))
-        terms = tuple(term[:LONGEST_TERM] for term in found if term)
-        if len(chunk) <= _LONGEST_CACHED:
-            if len(self._cache) >= _CACHE_LIMIT:
-                self._cache.clear()
-            self._cache[chunk] = terms
-        return terms
+        return tuple([term[:LONGEST_TERM] for term in found if term])
 
     def _spell(self, chunk: str) -> str:
         return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
