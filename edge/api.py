@@ -129,7 +129,7 @@ class Rag:
             KnowledgeBaseError: the knowledge base cannot be written.
         """
         files, problems = find(list(paths), leave_out=self.knowledge_base.path)
-        return [*problems, *ingest(self.knowledge_base, files)]
+        return [*problems, *ingest(self.knowledge_base, files, problems=problems)]
 
     def remove(self, source: str) -> int:
         """Remove the documents of a source; returns how many there were."""

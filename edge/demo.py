@@ -20,6 +20,7 @@ import click
 
 from edge.assembly import ask_options, assemble, open_knowledge_base
 from edge.command import Run, command
+from edge.screen import counted
 from edge.settings import Settings, knowledge_base_path
 from runtime.errors import DocumentError, UsageError
 
@@ -117,7 +118,9 @@ def _add(run: Run, settings: Settings, folder: Path) -> None:
         )
     if not run.json:
         seconds = time.perf_counter() - started
-        run.screen.line(("added ", "dim"), f"{len(files)} files of {folder} in {seconds:.1f} s")
+        run.screen.line(
+            ("added ", "dim"), f"{counted(len(files), 'file')} of {folder} in {seconds:.1f} s"
+        )
 
 
 def _ask(run: Run, pipeline: Pipeline, question: str, options: AskOptions, explain: bool) -> Answer:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from edge.command import Run, command
-from edge.screen import Style
+from edge.screen import Style, counted
 from edge.settings import Settings, knowledge_base_path
 from models.bundle import Role
 from runtime.errors import KnowledgeBaseNotFound, SpecragError
@@ -304,7 +304,7 @@ def _knowledge_base(settings: Settings) -> Check:
         return Check(name, "note", f"none yet in {path}", "Make one: specrag add PATH")
     except SpecragError as error:
         return Check(name, "warning", str(error), error.fix or "")
-    found = f"{documents:,} documents in {path}"
+    found = f"{counted(documents, 'document')} in {path}"
     if not os.access(path, os.W_OK):
         return Check(name, "note", f"{found}, read-only: it can be asked, not added to")
     return Check(name, "ok", f"{found}, readable and writable")

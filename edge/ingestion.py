@@ -11,8 +11,9 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,13 +22,23 @@ from runtime.documents import Document
 from runtime.errors import (
     DocumentError,
     DocumentTooLarge,
+    EmptyDocument,
     MissingExtra,
     SpecragError,
     UnsupportedDocument,
     UsageError,
 )
 from runtime.knowledge_base import MEMBER, KnowledgeBase
-from runtime.readers import FoundFile, FoundFiles, ReadFile, ReadOptions, find_files, read_file
+from runtime.readers import (
+    FoundFile,
+    FoundFiles,
+    ReadFile,
+    ReadOptions,
+    find_files,
+    interrupt_readers,
+    read_file,
+)
+from runtime.readers.discovery import real_path
 
 Status = Literal["added", "updated", "unchanged", "skipped", "failed"]
 STATUSES: tuple[Status, ...] = ("added", "updated", "unchanged", "skipped", "failed")
@@ -42,7 +53,8 @@ class Outcome:
 
     Attributes:
         named: the path was given itself, not found in a folder.
-        documents: what the knowledge base now holds of it.
+        documents: what the knowledge base now holds of it; of a file that cannot be read any more
+            the last good version, of one that is empty now nothing.
         error: why it was skipped or failed.
         failures: members of an archive that could not be read, although others could.
     """
@@ -101,12 +113,15 @@ def ingest(
     files: Sequence[FoundFile],
     *,
     options: ReadOptions | None = None,
+    problems: Sequence[Outcome] = (),
     again: bool = False,
     on_progress: Callable[[int, str], None] | None = None,
 ) -> Iterator[Outcome]:
     """Add `files` to the knowledge base; an outcome for each, in order, once it is published.
 
     Args:
+        problems: what `find` could not look at; what of it lies inside folders is remembered as
+            failed until it can be read or is gone.
         again: read files although their bytes are in already.
         on_progress: told how many files are done, and which comes next.
 
@@ -114,20 +129,52 @@ def ingest(
         KnowledgeBaseError: the knowledge base cannot be written; what was published stays.
     """
     known = _known_documents(knowledge_base)
-    readings = _read_ahead(files, {} if again else known, options or ReadOptions())
+    _remember(knowledge_base, problems, known)
     done = 0
-    while done < len(files):
-        outcomes: list[Outcome] = []
-        started = time.monotonic()
-        with knowledge_base.batch():
-            for file, work in readings:
-                if on_progress is not None:
-                    on_progress(done, file.source)
-                outcomes.append(_store(knowledge_base, file, work, known.get(file.source, [])))
-                done += 1
-                if time.monotonic() - started > _GROUP_SECONDS:
-                    break
-        yield from outcomes
+    with closing(_read_ahead(files, {} if again else known, options or ReadOptions())) as readings:
+        while done < len(files):
+            outcomes: list[Outcome] = []
+            started = time.monotonic()
+            with knowledge_base.batch():
+                for file, work in readings:
+                    if on_progress is not None:
+                        on_progress(done, file.source)
+                    outcomes.append(_store(knowledge_base, file, work, known.get(file.source, [])))
+                    done += 1
+                    if time.monotonic() - started > _GROUP_SECONDS:
+                        break
+            yield from outcomes
+
+
+def _remember(
+    knowledge_base: KnowledgeBase,
+    problems: Sequence[Outcome],
+    known: dict[str, list[Document]],
+) -> None:
+    """Record which inner paths failed, and forget those that do not any more."""
+    failed = {
+        problem.source: problem.error
+        for problem in problems
+        if problem.status == "failed" and not problem.named and problem.error is not None
+    }
+    mended = [
+        failure.source
+        for failure in knowledge_base.failures()
+        if failure.source not in known and _is_mended(failure.source)
+    ]
+    with knowledge_base.batch():
+        for source in mended:
+            knowledge_base.remove(source)
+        for source, error in failed.items():
+            knowledge_base.record_failure(source, error)
+
+
+def _is_mended(source: str) -> bool:
+    """Whether a failed path is a folder that can be read now, or gone from one that is there."""
+    path = real_path(source)
+    if os.path.isdir(path):
+        return os.access(path, os.R_OK | os.X_OK)
+    return os.path.isdir(os.path.dirname(path)) and not os.path.lexists(path)
 
 
 def _known_documents(knowledge_base: KnowledgeBase) -> dict[str, list[Document]]:
@@ -142,8 +189,8 @@ def _known_documents(knowledge_base: KnowledgeBase) -> dict[str, list[Document]]
 
 def _read_ahead(
     files: Sequence[FoundFile], known: dict[str, list[Document]], options: ReadOptions
-) -> Iterator[tuple[FoundFile, Future[ReadFile | None]]]:
-    """Each file with its reading, a few of them under way."""
+) -> Generator[tuple[FoundFile, Future[ReadFile | None]]]:
+    """Each file with its reading, a few of them under way; closed early, those are given up."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="specrag-read") as threads:
         waiting: deque[tuple[FoundFile, Future[ReadFile | None]]] = deque()
         try:
@@ -154,9 +201,11 @@ def _read_ahead(
                     yield waiting.popleft()
             while waiting:
                 yield waiting.popleft()
-        finally:
+        except BaseException:  # closed early, too
             for _, work in waiting:
                 work.cancel()
+            interrupt_readers()
+            raise
 
 
 def _read(file: FoundFile, held: Sequence[Document], options: ReadOptions) -> ReadFile | None:
@@ -204,10 +253,13 @@ def _store(
             for one in reading.documents
         )
     except (DocumentError, MissingExtra) as error:
-        if isinstance(error, UnsupportedDocument) and not file.named:
+        if isinstance(error, UnsupportedDocument) and not (file.named or held):
             return Outcome(file.source, file.named, "skipped", error=error)
+        if isinstance(error, EmptyDocument):  # its old text is not in it any more
+            knowledge_base.remove(file.source)
+            held = ()
         knowledge_base.record_failure(file.source, error)
-        return Outcome(file.source, file.named, "failed", error=error)
+        return Outcome(file.source, file.named, "failed", tuple(held), error)
     for gone in {document.source for document in held} - {d.source for d in documents}:
         knowledge_base.remove(gone)
     for failure in reading.failures:

@@ -42,9 +42,15 @@ def answer_json(answer: Answer, warnings: Sequence[str] = ()) -> dict[str, Any]:
         "citation": None if answer.citation is None else citation_json(answer.citation),
         "rationale": answer.rationale,
         "closest": [_closest_json(passage) for passage in answer.closest],
-        "warnings": list(warnings),
+        "warnings": [*warnings, *_own_warnings(answer)],
         "trace": as_json(answer.trace),
     }
+
+
+def _own_warnings(answer: Answer) -> list[str]:
+    """What people should know about this answer, beside what holds for all of them."""
+    citation = answer.citation
+    return [] if citation is None or citation.superseded is None else [superseded_warning(citation)]
 
 
 def citation_json(citation: Citation) -> dict[str, Any]:
@@ -59,6 +65,7 @@ def citation_json(citation: Citation) -> dict[str, Any]:
         "quote": citation.quote,
         "page": citation.page,
         "heading_path": list(citation.heading_path),
+        "superseded": citation.superseded,
     }
 
 
@@ -141,6 +148,18 @@ def place(citation: Citation) -> str:
     return ", ".join(parts)
 
 
+def show_place(screen: Screen, citation: Citation, indent: int) -> None:
+    """Where a quote stands, and a warning if its document says that it is no longer in force."""
+    screen.line((place(citation), "dim"), indent=indent)
+    if citation.superseded is not None:
+        screen.line(("warning: ", "warning"), superseded_warning(citation), indent=indent)
+
+
+def superseded_warning(citation: Citation) -> str:
+    """That a citation's document is no longer in force, in its own words."""
+    return f"from a superseded document, which says: “{one_line(citation.superseded or '')}”"
+
+
 def surroundings(
     knowledge_base: KnowledgeBase, citation: Citation, reach: int = _REACH
 ) -> tuple[str, str]:
@@ -176,7 +195,7 @@ def show_answer(screen: Screen, answer: Answer, knowledge_base: KnowledgeBase) -
         )
         screen.quote(_flat(before), _flat(answer.text), _flat(after))
         screen.line()
-        screen.line((place(answer.citation), "dim"), indent=2)
+        show_place(screen, answer.citation, indent=2)
     words, style = _ROUTES[answer.route]
     screen.line(
         ("route ", "dim"), (words, style), (" · confidence ", "dim"), str(answer.confidence),
@@ -200,7 +219,7 @@ def _show_closest(screen: Screen, closest: Sequence[ClosestPassage]) -> None:
     screen.line("The closest passages:")
     for passage in closest:
         screen.line(("- ", "dim"), one_line(passage.citation.quote, _LONGEST_QUOTE), indent=2)
-        screen.line((place(passage.citation), "dim"), indent=4)
+        show_place(screen, passage.citation, indent=4)
     screen.line()
 
 

@@ -102,6 +102,11 @@ def one_line(text: str, longest: int = 10_000) -> str:
     return "".join(kept).rstrip() + "…"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 document`, `2,000 documents`: a number and what it counts, in the singular given."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def path_end(path: str, longest: int = LONGEST_CELL) -> str:
     """The end of a path in at most `longest` columns: that is where files differ."""
     flat = printable(path)

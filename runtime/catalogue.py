@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from runtime.documents import Document, Flag, Heading, Span
 from runtime.errors import KnowledgeBaseDamaged
-from runtime.flags import UNSAFE
+from runtime.flags import HARMLESS
 
 # The plus keeps SQLite from using the index on `born`, which nearly all documents match.
 _VISIBLE = "+born <= :at AND (died IS NULL OR died > :at)"
@@ -185,8 +185,9 @@ def flagged(connection: sqlite3.Connection, numbers: Sequence[int]) -> set[int]:
     for chunk in _chunks(numbers):
         rows = connection.execute(
             f"SELECT id FROM passages WHERE id IN ({_marks(chunk)}) "
-            f"AND document_id IN (SELECT document_id FROM flags WHERE kind IN ({_marks(UNSAFE)}))",
-            (*chunk, *UNSAFE),
+            "AND document_id IN "
+            f"(SELECT document_id FROM flags WHERE kind NOT IN ({_marks(HARMLESS)}))",
+            (*chunk, *HARMLESS),
         )
         found.update(number for (number,) in rows)
     return found

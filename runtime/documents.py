@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from runtime.flags import SUPERSEDED
+
 if TYPE_CHECKING:  # the reader's child process uses these types and never needs numpy
     import numpy as np
     from numpy.typing import NDArray
@@ -100,6 +102,11 @@ class Document:
     added_at: str
     flags: tuple[Flag, ...] = ()
 
+    @property
+    def superseded(self) -> str | None:
+        """Where the document says that it is no longer in force, if it does."""
+        return next((flag.detail for flag in self.flags if flag.kind == SUPERSEDED), None)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
@@ -139,7 +146,10 @@ class RetrievedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """The exact place of a quote. `page` and `heading_path` are absent where they are not known."""
+    """The exact place of a quote. `page` and `heading_path` are absent where they are not known.
+
+    `superseded` quotes where the document says of itself that it is no longer in force, if it does.
+    """
 
     document_id: int
     source: str
@@ -148,3 +158,4 @@ class Citation:
     quote: str
     page: int | None = None
     heading_path: tuple[str, ...] = ()
+    superseded: str | None = None

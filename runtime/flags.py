@@ -1,4 +1,4 @@
-"""The kinds of flag that a document may carry, and which of them are about safety."""
+"""The kinds of flag that a document may carry, and which of them are not about safety."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ DUPLICATION = "duplication"
 NOT_INDEXED = "not-indexed"
 SUPERSEDED = "superseded"
 
-# What `--exclude-flagged` leaves out. The others say that a document is incomplete or old.
-UNSAFE = (ADDRESSES_MODEL, HIDDEN, DUPLICATION)
+# The document is incomplete or old, not unsafe: `--exclude-flagged` keeps it.
+HARMLESS = (NOT_INDEXED, SUPERSEDED)

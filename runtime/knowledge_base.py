@@ -309,6 +309,7 @@ class KnowledgeBase:
                 quote=catalogue.slice_of(connection, document_id, span),
                 page=catalogue.page_at(connection, document_id, span.start),
                 heading_path=tuple(heading.title for heading in path),
+                superseded=document.superseded,
             )
 
     def verify(self) -> tuple[str, ...]:

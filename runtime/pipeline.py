@@ -36,6 +36,8 @@ from runtime.verification import (
 Route = Literal["speculative", "standard", "drafter", "abstained"]
 AskedRoute = Literal["auto", "speculative", "standard", "drafter"]
 Judged = TypeVar("Judged", Verdicts, Readings)
+Candidate = TypeVar("Candidate", Verdict, Reading)
+_ABOUT_EQUAL = 0.1  # of confidence, within which a document in force wins over a superseded one
 MAX_QUESTION_CHARACTERS = 2000
 
 
@@ -205,7 +207,6 @@ class Pipeline:
         Raises:
             QuestionError: nothing to ask, or too long.
             KnowledgeBaseEmpty: nothing to answer from.
-            StaleWindows: the windows were cut for another drafter.
             UsageError: an option that cannot be.
         """
         options = options or AskOptions()
@@ -335,13 +336,13 @@ class Pipeline:
         """The best verdict; the best draft, unverified, where no verifier could be asked."""
         calibration = self._calibration_for(options)
         if record.verified is not None and record.verified.verdicts:
-            best = record.verified.verdicts[0]
+            best, confidence = self._best("speculative", record.verified.verdicts, calibration)
             return _Proposal(
                 "speculative",
                 best.draft.window,
                 best.span,
                 best.draft.rationale_text,
-                calibration.confidence("speculative", best.scored),
+                confidence,
                 best.draft,
             )
         if record.drafted is not None and record.drafted.drafts:
@@ -359,7 +360,8 @@ class Pipeline:
     def _standard_proposal(self, reading: ReadWindows, options: AskOptions) -> _Proposal | None:
         if not reading.readings:
             return None
-        best = reading.readings[0]
+        calibration = self._calibration_for(options)
+        best, confidence = self._best("standard", reading.readings, calibration)
         window = best.window
         rationale = rationale_span(window, best.span, options.drafting.rationale_tokens)
         return _Proposal(
@@ -367,9 +369,27 @@ class Pipeline:
             window,
             best.span,
             rationale.shifted(-window.passage.start).of(window.passage_text),
-            self._calibration_for(options).confidence("standard", best.scored),
+            confidence,
             None,
         )
+
+    def _best(
+        self, route: Route, candidates: Sequence[Candidate], calibration: Calibration
+    ) -> tuple[Candidate, Confidence]:
+        """The first of `candidates`, which are best first, with its confidence.
+
+        If its document says that it is superseded, one of a document in force that is about as sure
+        comes before it.
+        """
+        judged = [(each, calibration.confidence(route, each.scored)) for each in candidates]
+        least = judged[0][1].value - _ABOUT_EQUAL
+        about_equal = (pair for pair in judged if pair[1].value >= least)
+        in_force = (pair for pair in about_equal if not self._is_superseded(pair[0]))
+        return next(in_force, judged[0])
+
+    def _is_superseded(self, candidate: Verdict | Reading) -> bool:
+        window = candidate.draft.window if isinstance(candidate, Verdict) else candidate.window
+        return self.knowledge_base.document(window.document_id).superseded is not None
 
     def _wants_standard(
         self, proposal: _Proposal | None, options: AskOptions, threshold: float

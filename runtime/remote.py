@@ -190,7 +190,7 @@ class RemoteSession:
             precision=_said(facts, "precision") or "unknown",
             threads=None,
             location=line.where,
-            reason=f"model {_printable(model)} on another box",
+            reason=f"model {_printable(model)} of an inference server",
             warnings=_doubts(facts, bundle, line.where),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.documents import RetrievedWindow, Window
 from runtime.index import PassageHit
@@ -30,7 +30,7 @@ class RetrievalOptions:
             (0.9: 90 %, 81 %, ...), so that the best passages do not take all places.
         duplicate_share: a window is left out when this share of its word triples (of those of
             either window together) is in a better one.
-        exclude_flagged: keep documents with flags out.
+        exclude_flagged: keep documents with flags about safety out.
     """
 
     passages: float = 2.0
@@ -56,9 +56,9 @@ def retrieve(
         hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
         windows = kb.windows([hit.passage_id for hit in hits])
         scores = _score(kb, question, hits, windows, options)
-    _spread(windows, scores, options.further)
-    order = _order(windows, scores)
-    return _best_distinct(windows, scores, order, k, options.duplicate_share)
+        _spread(windows, scores, options.further)
+        order = _order(windows, scores)
+        return _best_distinct(kb, windows, scores, order, k, options.duplicate_share)
 
 
 def _score(
@@ -97,24 +97,35 @@ def _spread(windows: Sequence[Window], scores: list[float], further: float) -> N
 
 
 def _best_distinct(
+    kb: KnowledgeBase,
     windows: Sequence[Window],
     scores: Sequence[float],
     order: Sequence[int],
     k: int,
     duplicate_share: float,
 ) -> list[RetrievedWindow]:
-    """The first `k` of `order` without those that nearly repeat a better one."""
+    """The first `k` of `order` without those that nearly repeat a better one.
+
+    Of two revisions of one text the one in force is kept, in the place of the better one.
+    """
     chosen: list[RetrievedWindow] = []
     shingles: list[frozenset[tuple[str, ...]]] = []
     for i in order:
         if len(chosen) == k:
             break
         own = _shingles(windows[i].text)
-        if any(_jaccard(own, other) >= duplicate_share for other in shingles):
-            continue
-        shingles.append(own)
-        chosen.append(RetrievedWindow(windows[i], scores[i], len(chosen)))
+        alike = (n for n, other in enumerate(shingles) if _jaccard(own, other) >= duplicate_share)
+        twin = next(alike, None)
+        if twin is None:
+            shingles.append(own)
+            chosen.append(RetrievedWindow(windows[i], scores[i], len(chosen)))
+        elif _superseded(kb, chosen[twin].window) and not _superseded(kb, windows[i]):
+            chosen[twin] = replace(chosen[twin], window=windows[i])
     return chosen
+
+
+def _superseded(kb: KnowledgeBase, window: Window) -> bool:
+    return kb.document(window.document_id).superseded is not None
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:

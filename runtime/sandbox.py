@@ -110,6 +110,7 @@ class Sandbox:
         self._module = module
         self._keep = keep
         self._idle: list[_Child] = []
+        self._working: set[_Child] = set()
         self._lock = threading.Lock()
         atexit.register(self.close)
 
@@ -128,7 +129,7 @@ class Sandbox:
             try:
                 child.send(request)
             except BrokenPipeError:  # it died while it was idle: not this request's fault
-                child.close()
+                self._end(child)
                 child = self._start()
                 child.send(request)
             deadline = time.monotonic() + seconds
@@ -137,10 +138,10 @@ class Sandbox:
                 deadline = time.monotonic() + float(reply["extend"])
                 reply = child.receive(deadline, output_bytes)
         except BrokenPipeError:
-            child.close()
+            self._end(child)
             raise ChildDied(None) from None
         except BaseException:
-            child.close()
+            self._end(child)
             raise
         self._give_back(child, retire=bool(reply.pop("retire", False)))
         return reply
@@ -153,6 +154,13 @@ class Sandbox:
             if child.pid_of_parent == os.getpid():
                 child.close()
 
+    def interrupt(self) -> None:
+        """Kill the children at work, for callers who will not wait: their requests raise."""
+        with self._lock:
+            for child in self._working:
+                if child.pid_of_parent == os.getpid():
+                    child.process.kill()  # whoever waits for its reply closes it
+
     def _take(self) -> _Child:
         with self._lock:
             while self._idle:
@@ -160,15 +168,22 @@ class Sandbox:
                 if child.pid_of_parent != os.getpid():
                     continue  # left over from before a fork
                 if child.process.poll() is None:
+                    self._working.add(child)
                     return child
                 child.close()
         return self._start()
 
     def _give_back(self, child: _Child, *, retire: bool) -> None:
         with self._lock:
+            self._working.discard(child)
             if not retire and len(self._idle) < self._keep:
                 self._idle.append(child)
                 return
+        child.close()
+
+    def _end(self, child: _Child) -> None:
+        with self._lock:
+            self._working.discard(child)
         child.close()
 
     def _start(self) -> _Child:
@@ -185,10 +200,12 @@ class Sandbox:
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         child = _Child(process)
+        with self._lock:
+            self._working.add(child)
         try:
             child.receive(time.monotonic() + _START_SECONDS, _CHUNK)
         except BaseException as error:
-            child.close()
+            self._end(child)
             if isinstance(error, ChildDied | ChildTimedOut):
                 raise ChildNotStarted from error
             raise

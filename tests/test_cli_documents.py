@@ -362,7 +362,7 @@ def test_verify(shell: Shell) -> None:
     whole = shell("verify", "--json")
     assert whole.code == 0
     assert whole.json["ok"] is True
-    assert "intact: 1 documents" in shell("verify").out
+    assert "intact: 1 document\n" in shell("verify").out
 
 
 def test_show_prints_the_passage_with_the_quote_marked(shell: Shell) -> None:

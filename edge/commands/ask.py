@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from edge.command import SCHEMA_VERSION, Run, command, show_error
+from edge.screen import counted
 from runtime.errors import QuestionError
 
 if TYPE_CHECKING:
     from edge.assembly import Assembled
     from runtime.pipeline import Answer, Event
 
-_HELP = ":explain  show how each answer came about, or stop it\n:quit     leave (as does Ctrl-D)"
+_HELP = ":explain  show how the last answer came about\n:quit     leave (as does Ctrl-D)"
 
 
 @command(
@@ -47,9 +48,7 @@ def ask(run: Run, question: tuple[str, ...], explain: bool) -> int:
     if sys.stdin.isatty():
         _converse(run, explain)
         return 0
-    with _assembled(run) as assembled:
-        codes = [_try(run, assembled, line, explain) for line in sys.stdin if line.strip()]
-        return max(codes, default=0)
+    return _answer_lines(run, explain)
 
 
 @contextmanager
@@ -68,9 +67,23 @@ def _assembled(run: Run) -> Iterator[Assembled]:
         yield assembled
 
 
-def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> None:
+def _answer_lines(run: Run, explain: bool) -> int:
+    """Answer the questions on standard input, one a line, each repeated above its answer."""
+    code = 0
+    with _assembled(run) as assembled:
+        for line in filter(None, map(str.strip, sys.stdin)):
+            if not run.json:
+                run.screen.line(("? ", "dim"), line)
+            if not _try(run, assembled, line, explain):
+                code = QuestionError.exit_code
+            if not run.json:
+                run.screen.line()
+    return code
+
+
+def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> list[Event]:
     from edge.assembly import ask_options
-    from edge.rendering import answer_json, explanation_json, show_answer, show_explanation
+    from edge.rendering import answer_json, explanation_json, show_answer
 
     pipeline = assembled.pipeline
     events = list(pipeline.ask(question, ask_options(run.settings)))
@@ -83,20 +96,29 @@ def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> Non
         append_line(run.settings.log, {"schema_version": SCHEMA_VERSION, "time": now, **as_json})
     if run.json:
         run.emit({**as_json, **(explanation_json(events) if explain else {})})
-        return
+        return events
     show_answer(run.screen, answer, pipeline.knowledge_base)
     if explain:
-        show_explanation(run.screen, answer, events, pipeline.knowledge_base)
+        _explain(run, assembled, events)
+    return events
 
 
-def _try(run: Run, assembled: Assembled, question: str, explain: bool) -> int:
-    """Answer one of many questions; one that cannot be asked does not end the others."""
+def _explain(run: Run, assembled: Assembled, events: list[Event]) -> None:
+    from edge.rendering import show_explanation
+
+    show_explanation(run.screen, _last(events), events, assembled.pipeline.knowledge_base)
+
+
+def _try(run: Run, assembled: Assembled, question: str, explain: bool) -> list[Event]:
+    """Answer one of many questions; one that cannot be asked does not end the others.
+
+    Returns its events, none if it cannot be asked.
+    """
     try:
-        _answer(run, assembled, question, explain)
+        return _answer(run, assembled, question, explain)
     except QuestionError as error:
         show_error(error, as_json=run.json)
-        return error.exit_code
-    return 0
+        return []
 
 
 def _last(events: list[Event]) -> Answer:
@@ -113,7 +135,8 @@ def _converse(run: Run, explain: bool) -> None:
 
     with _assembled(run) as assembled:
         documents = assembled.pipeline.knowledge_base.statistics().documents
-        run.notices.line((f"{documents} documents. Ask, or :help.", "dim"))
+        run.notices.line((f"{counted(documents, 'document')}. Ask, or :help.", "dim"))
+        last: list[Event] = []
         while True:
             try:
                 line = input("? ").strip()
@@ -122,10 +145,9 @@ def _converse(run: Run, explain: bool) -> None:
                 return
             if line in (":quit", ":q", ":exit"):
                 return
-            if line == ":explain":
-                explain = not explain
-                run.notices.line(f"explanations {'on' if explain else 'off'}")
+            if line == ":explain" and last and not run.json:
+                _explain(run, assembled, last)
             elif line.startswith(":"):
                 run.notices.line(_HELP)
             elif line:
-                _try(run, assembled, line, explain)
+                last = _try(run, assembled, line, explain) or last

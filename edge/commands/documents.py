@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from edge.command import Run, command
-from edge.screen import Column, is_terminal, one_line
+from edge.screen import Column, counted, is_terminal, one_line
 from runtime.documents import Document
 from runtime.errors import SpecragError, UsageError
 
@@ -55,7 +55,12 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
             progress(run, len(files)) as advance,
         ):
             outcomes += ingest(
-                kb, files, options=ReadOptions(ocr=not no_ocr), again=again, on_progress=advance
+                kb,
+                files,
+                options=ReadOptions(ocr=not no_ocr),
+                problems=problems,
+                again=again,
+                on_progress=advance,
             )
     if run.json:
         run.emit({"kb": str(kb_path), **outcomes_json(outcomes)})
@@ -178,11 +183,12 @@ def show_outcomes(run: Run, outcomes: Sequence[Outcome]) -> None:
 def _note(outcome: Outcome) -> str:
     if outcome.error is not None:
         fix = f". {outcome.error.fix}" if outcome.error.fix else ""
-        return f"{outcome.error.what}{fix}"
+        kept = ". Its last good version still answers" if outcome.documents else ""
+        return f"{outcome.error.what}{fix.rstrip('.')}{kept}"
     passages = sum(document.passages for document in outcome.documents)
     flags = sorted({flag.kind for document in outcome.documents for flag in document.flags})
     documents = f"{len(outcome.documents)} documents, " if len(outcome.documents) != 1 else ""
-    notes = [f"{documents}{passages} {'passage' if passages == 1 else 'passages'}"]
+    notes = [f"{documents}{counted(passages, 'passage')}"]
     if flags:
         notes.append(f"flagged: {', '.join(flags)}")
     notes += [f"not read: {failure}" for failure in outcome.failures]
@@ -253,7 +259,7 @@ def remove(run: Run, sources: tuple[str, ...]) -> int:
         run.emit({"removed": [{"source": s, "documents": n} for s, n in removed.items()]})
         return 0
     for source, count in removed.items():
-        run.screen.line(("removed ", "good"), f"{source} ({count} documents)")
+        run.screen.line(("removed ", "good"), f"{source} ({counted(count, 'document')})")
     return 0
 
 

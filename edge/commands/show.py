@@ -37,7 +37,7 @@ def show(run: Run, citation: str, context: int) -> None:
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import match_source
-    from edge.rendering import citation_json, place, surroundings
+    from edge.rendering import citation_json, show_place, surroundings
     from runtime.documents import Span
 
     match = _PLACE.fullmatch(citation)
@@ -61,4 +61,4 @@ def show(run: Run, citation: str, context: int) -> None:
         return
     run.screen.quote(before, found.quote, after)
     run.screen.line()
-    run.screen.line((place(found), "dim"), indent=2)
+    show_place(run.screen, found, indent=2)

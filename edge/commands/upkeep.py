@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge.command import Run, command
-from edge.screen import Column
+from edge.screen import Column, counted
 
 if TYPE_CHECKING:
     from runtime.knowledge_base import Failure
@@ -22,6 +22,7 @@ def status(run: Run) -> None:
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
     from edge.rendering import file_cell
+    from runtime.knowledge_base import MEMBER
 
     with open_knowledge_base(run.settings) as kb:
         statistics, failures = kb.statistics(), kb.failures()
@@ -29,12 +30,16 @@ def status(run: Run) -> None:
         path = kb.path
     changed = [one.source for one in documents if _is_gone(one.source)]
     flagged = [one for one in documents if one.flags]
+    held = {part for one in documents for part in (one.source, one.source.split(MEMBER, 1)[0])}
     if run.json:
         run.emit(
             {
                 "kb": str(path),
                 "statistics": asdict(statistics),
-                "failures": [asdict(failure) for failure in failures],
+                "failures": [
+                    {**asdict(failure), "still_answers": failure.source in held}
+                    for failure in failures
+                ],
                 "flagged": [document_json(one) for one in flagged],
                 "missing_files": changed,
             }
@@ -47,8 +52,8 @@ def status(run: Run) -> None:
             ("passages", f"{statistics.passages:,}"),
             ("stemmer", statistics.stemmer or "none"),
             ("on disk", f"{(statistics.database_bytes + statistics.index_bytes) / 1e6:,.1f} MB"),
-            ("failed", f"{len(failures):,} files"),
-            ("flagged", f"{len(flagged):,} documents"),
+            ("failed", counted(len(failures), "file")),
+            ("flagged", counted(len(flagged), "document")),
             ("files gone", f"{len(changed):,}"),
         ]
     )
@@ -57,7 +62,7 @@ def status(run: Run) -> None:
         run.screen.table(
             "Failed",
             (Column("file"), Column("why", wide=True)),
-            [(file_cell(one.source), _why(one)) for one in failures],
+            [(file_cell(one.source), _why(one, one.source in held)) for one in failures],
         )
     if flagged:
         run.screen.line()
@@ -72,8 +77,10 @@ def status(run: Run) -> None:
         )
 
 
-def _why(failure: Failure) -> str:
-    return f"{failure.what}. {failure.fix}" if failure.fix else failure.what
+def _why(failure: Failure, still_answers: bool) -> str:
+    kept = "Its last good version still answers" if still_answers else ""
+    parts = (failure.what, failure.fix.rstrip("."), kept)
+    return ". ".join(part for part in parts if part)
 
 
 def _is_gone(source: str) -> bool:
@@ -102,7 +109,7 @@ def verify(run: Run) -> int:
         for problem in problems:
             run.screen.line(("damaged: ", "bad"), problem)
     else:
-        run.screen.line(("intact: ", "good"), f"{documents:,} documents")
+        run.screen.line(("intact: ", "good"), counted(documents, "document"))
     return 1 if problems else 0
 
 

@@ -75,7 +75,7 @@ class _Watcher:
         from edge.assembly import open_knowledge_base
         from edge.ingestion import find, ingest
 
-        files, _ = find(self._folders, leave_out=self._kb_path)
+        files, problems = find(self._folders, leave_out=self._kb_path)
         stamps = {file.source: (file.size, file.modified_ns) for file in files}
         if stamps == self._seen:
             return
@@ -89,7 +89,7 @@ class _Watcher:
             with kb.batch():
                 for source in gone:
                     kb.remove(source)
-            outcomes = list(ingest(kb, changed))
+            outcomes = list(ingest(kb, changed, problems=problems))
         self._seen = stamps
         self._tell(outcomes, gone)
 

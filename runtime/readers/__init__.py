@@ -30,6 +30,7 @@ __all__ = [
     "ReadFile",
     "ReadOptions",
     "find_files",
+    "interrupt_readers",
     "parse_text",
     "read_document",
     "read_file",
@@ -142,6 +143,14 @@ def parse_text(
     if not parsed.text:
         raise EmptyDocument("There is no text in it", where=source)
     return parsed
+
+
+def interrupt_readers() -> None:
+    """Kill the child processes that are reading now: `read_file` raises in the threads that wait.
+
+    For a caller who gives up, such as one that was interrupted.
+    """
+    _sandbox.interrupt()
 
 
 def stop_readers() -> None:
