@@ -35,7 +35,11 @@ test-triton: $(VENV)/.dev ## Hold the remote session against a real Triton serve
 	$(BIN)/python -m pytest tests/test_triton.py
 
 test-openvino: $(VENV)/.dev ## Run a static INT8 drafter through the OpenVINO provider, in its own environment
-	tests/openvino_box/run.sh $(SHARED)/models/drafter-minilm-l3
+	tests/openvino_box/run.sh $(SHARED)/models/drafter-minilm-l3 CPU \
+	  $(SHARED)/data/new_wiki_v1.0.json 1500
+
+test-qnn: $(VENV)/.dev ## Compile and run a drafter with Qualcomm's NPU emulator, in its own environment
+	tests/qnn_box/run.sh $(SHARED)/models/drafter-minilm-l3 30
 
 test-arm64: $(VENV)/.dev ## Ask 50 questions as a Raspberry Pi 4 and 5 would, under emulation
 	tests/arm64_box/run.sh models/drafter-minilm-l3 50
@@ -62,4 +66,4 @@ lock: ## Pin all dependencies anew, from pyproject.toml
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-.PHONY: help install demo test test-triton test-openvino test-arm64 fuzz lint bench lock clean
+.PHONY: help install demo test test-triton test-openvino test-qnn test-arm64 fuzz lint bench lock clean

@@ -54,8 +54,9 @@ def export_drafter(
     begin = time.monotonic()
     with open_source(model, output, options, progress) as source:
         scheme, attempts, made = _first_that_passes(source, target)
+        lengths = static.buckets(source.checkpoint.max_length)
         if scheme.static:
-            graphs = static.place(made, source.folder, GRAPH)
+            graphs = static.place(made, source.folder, GRAPH, lengths)
         else:
             made.rename(source.folder / GRAPH)
             graphs = {"int8": GRAPH}
@@ -71,7 +72,7 @@ def export_drafter(
             precision="int8",
             graphs=graphs,
             gate=gate,
-            details=_details(scheme, target, quantised, latency.to_json()),
+            details=_details(scheme, target, quantised, latency.to_json(), lengths),
         )
         write_manifest(source.folder, manifest)
         sizes = {
@@ -155,7 +156,11 @@ def _saturation(made: Path, target: Target) -> SaturationProof | None:
 
 
 def _details(
-    scheme: Scheme, target: Target, quantised: onnx.ModelProto, latency: dict[str, Any]
+    scheme: Scheme,
+    target: Target,
+    quantised: onnx.ModelProto,
+    latency: dict[str, Any],
+    lengths: tuple[int, ...],
 ) -> dict[str, Any]:
     details: dict[str, Any] = {
         "scheme": scheme.name,
@@ -165,7 +170,7 @@ def _details(
     if target == "x86":
         details["saturation"] = prove_no_saturation(quantised).to_json()
     if scheme.static:
-        details["buckets"] = static.bucket_facts()
+        details["buckets"] = static.bucket_facts(lengths)
     return details
 
 

@@ -36,6 +36,7 @@ FUSED_OPERATORS = (
 UNFUSED_ATTENTION = ("deberta-v2", "mpnet")
 EMBEDDING_ROWS = 1000  # tables with fewer rows (positions, types) are too small to quantise
 EXTERNAL_FROM = 1024  # bytes; smaller tensors stay inside the graph file
+_MASKS_BELOW = -1e30
 _ALIGNMENT = 4096  # bytes; external tensors begin on a page, so that they can be memory-mapped
 
 
@@ -106,6 +107,12 @@ def weight_bytes(model: onnx.ModelProto) -> dict[str, int]:
         name = TensorProto.DataType.Name(tensor.data_type).lower()
         totals[name] += numpy_helper.to_array(tensor).nbytes
     return dict(totals.most_common())
+
+
+def opset(path: Path) -> int:
+    """The version of the standard operators in the graph file at `path`."""
+    model = onnx.load(str(path), load_external_data=False)
+    return int(next(each.version for each in model.opset_import if not each.domain))
 
 
 def head_nodes(model: onnx.ModelProto) -> list[str]:
@@ -204,6 +211,72 @@ def drop_unused(model: onnx.ModelProto) -> None:
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
+
+
+def bound_masks(model: onnx.ModelProto, least: float) -> None:
+    """Raise what attention adds to hidden tokens, from FP32's lowest number to `least`, in place.
+
+    That number fits no 16 bits. Constants and the fused operators' attribute are changed.
+    """
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            values = numpy_helper.to_array(tensor)
+            if values.size and values.min() < _MASKS_BELOW:
+                tensor.CopyFrom(numpy_helper.from_array(np.maximum(values, least), tensor.name))
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "mask_filter_value":
+                attribute.f = max(attribute.f, least)
+
+
+def shape_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes whose values follow from shapes and constants alone.
+
+    Dequantised constants are not among them: those are weights.
+    """
+    known = {tensor.name for tensor in model.graph.initializer}
+    found: list[str] = []
+    for node in model.graph.node:
+        follows = node.op_type == "Shape" or all(not name or name in known for name in node.input)
+        if follows and node.op_type != "DequantizeLinear":
+            known.update(node.output)
+            found.append(node.name)
+    return found
+
+
+def fold_shapes(model: onnx.ModelProto, mark: str) -> onnx.ModelProto:
+    """Replace the shape nodes of a graph with fixed inputs by the constants that they compute.
+
+    Args:
+        model: with its weights inside; it is changed and returned.
+        mark: ends the new constants' names, which differ from one fixed shape to the next.
+    """
+    import onnxruntime
+
+    names = set(shape_nodes(model))
+    computed = {o for node in model.graph.node if node.name in names for o in node.output}
+    kept = [node for node in model.graph.node if node.name not in names]
+    wanted = sorted({name for node in kept for name in node.input if name in computed})
+    if not wanted:
+        return model
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feeds = {value.name: np.zeros(value.shape, np.int64) for value in session.get_inputs()}
+    for name, value in zip(wanted, session.run(wanted, feeds), strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name + mark))
+    for node in kept:
+        for index, name in enumerate(node.input):
+            node.input[index] = name + mark if name in computed else name
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    drop_unused(model)
+    return model
 
 
 def freeze_shapes(model: onnx.ModelProto, batch: int, length: int) -> onnx.ModelProto:

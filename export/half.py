@@ -61,7 +61,6 @@ def make_half_graphs(
 
     single = onnx.ModelProto()
     single.CopyFrom(fused)
-    _bound_masks(fused)
     _declare_floats(fused, floats)
     wrapped = OnnxModel(fused)
     with graph.quiet():
@@ -81,14 +80,6 @@ def make_half_graphs(
     }
     _copy_halves(half, single, shared)
     return HalfGraphs(half, graph.widen_half_weights(single, shared), blocked)
-
-
-def _bound_masks(model: onnx.ModelProto) -> None:
-    """Fused attention masks with a value that FP16 can hold."""
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "mask_filter_value":
-                attribute.f = max(attribute.f, MASK_VALUE)
 
 
 def _copy_halves(half: onnx.ModelProto, single: onnx.ModelProto, names: set[str]) -> None:

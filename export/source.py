@@ -185,7 +185,7 @@ def make_manifest(
             **bundling.base_model_facts(checkpoint, options.licence, options.trained_on),
             **details,
             "special_tokens": special_tokens(checkpoint, source.tokenizer),
-            "opset": graph.OPSET,
+            "opset": graph.opset(source.folder / graphs[precision]),
             "tools": bundling.tool_versions(),
         },
     )

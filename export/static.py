@@ -1,21 +1,19 @@
-"""An FP32 graph -> QDQ graphs with measured scales and fixed shapes, for NPUs and OpenVINO.
+"""An FP32 graph -> QDQ graphs with constant scales and fixed shapes, for NPUs and OpenVINO.
 
 NPUs take no free dimensions and no fused operators of ONNX Runtime: the graph stays in standard
-operators, activations get scales measured beforehand, and each bucket of sequence lengths has a
-graph of its own with one row; all of them share one weight file.
+operators, every scale is a constant, and each bucket of sequence lengths has a
+graph of its own with one row, in which what follows from its shape is a constant; all of them share
+one weight file. Beside them lies the same graph with free shapes, which the gate and CPUs run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from export import graph, rows
+from export import graph, npu, rows
 from export.quantization import Scheme
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 BUCKETS = (64, 128, 256, 384)  # tokens
 BATCH = 1
 CALIBRATION_WINDOWS = 64
-PRODUCTS = ("MatMul", "Gemm")
 WEIGHTS = "weights.bin"
 
 
@@ -41,68 +38,42 @@ def load_plain(float_graph: Path) -> onnx.ModelProto:
 
 
 def quantise_static(base: Path, scheme: Scheme, target: Path, source: Source) -> None:
-    """Quantise the graph at `base`: scales measured on windows of gate questions, or one a token.
+    """Quantise the graph at `base`; writes `target`.
 
-    The scales of tokens are computed in the graph; what is quantised is then always within
-    -1 .. 1, so that the scale is a constant and needs no measuring.
+    The scales of tokens are computed in the graph: what is quantised is then always within -1 .. 1,
+    so that its scale is a constant. For NPUs without floats they are measured beforehand, on
+    windows of gate questions.
     """
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-
+    if scheme.whole:
+        npu.quantise_whole(base, target, source.gate.feeds(CALIBRATION_WINDOWS), source.inputs)
+        return
     model = onnx.load(str(base))
     spared = [] if scheme.head else graph.head_nodes(model)
-    if scheme.rows:
-        rows.scale_rows(model, limit_pairs=False, spared=spared, fused=False)
-        graph.save(model, target)
-        return
-    with graph.quiet():
-        quantize_static(
-            model,
-            str(target),
-            _Windows(source.gate.feeds(CALIBRATION_WINDOWS), source.inputs),
-            quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=list(PRODUCTS),
-            per_channel=scheme.per_channel,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=CalibrationMethod.MinMax,
-            nodes_to_exclude=spared,
-            # What products give goes on in float: norms and sums gain nothing from 8 bits.
-            extra_options={
-                "MatMulConstBOnly": True,
-                "OpTypesToExcludeOutputQuantization": list(PRODUCTS),
-            },
-        )
+    rows.scale_rows(model, limit_pairs=False, spared=spared, fused=False)
+    graph.save(model, target)
 
 
-class _Windows:
-    """Feeds one window at a time to the quantiser's calibration."""
-
-    def __init__(
-        self, feeds: Iterator[dict[str, NDArray[np.int64]]], inputs: tuple[str, ...]
-    ) -> None:
-        self._feeds = feeds
-        self._inputs = inputs
-
-    def get_next(self) -> dict[str, Any] | None:
-        feeds = next(self._feeds, None)
-        return None if feeds is None else {name: feeds[name] for name in self._inputs}
+def buckets(max_length: int) -> tuple[int, ...]:
+    """The lengths, in tokens, that a model has positions for."""
+    return tuple(length for length in BUCKETS if length <= max_length) or (max_length,)
 
 
-def place(made: Path, folder: Path, name: str) -> dict[str, str]:
+def place(made: Path, folder: Path, name: str, lengths: tuple[int, ...]) -> dict[str, str]:
     """Write the free graph and one of each bucket into the bundle, over one weight file."""
-    model = onnx.load(str(made))
     weights = graph.WeightFile(folder / WEIGHTS)
-    graph.save(model, folder / name, weights)
+    model = onnx.load(str(made))
     graphs = {"int8": name}
-    for length in BUCKETS:
-        file = f"model.int8.{BATCH}x{length}.onnx"
-        graph.save(graph.freeze_shapes(model, BATCH, length), folder / file)
-        graphs[f"int8-{BATCH}x{length}"] = file
+    for length in lengths:
+        shape = f"{BATCH}x{length}"
+        frozen = graph.fold_shapes(graph.freeze_shapes(model, BATCH, length), f"_{shape}")
+        graphs[f"int8-{shape}"] = f"model.int8.{shape}.onnx"
+        graph.save(frozen, folder / graphs[f"int8-{shape}"], weights)
+    graph.save(model, folder / name, weights)
     return graphs
 
 
-def bucket_facts() -> list[dict[str, Any]]:
+def bucket_facts(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
     """The fixed shapes, for the manifest: shortest first."""
     return [
-        {"graph": f"int8-{BATCH}x{length}", "batch": BATCH, "length": length} for length in BUCKETS
+        {"graph": f"int8-{BATCH}x{length}", "batch": BATCH, "length": length} for length in lengths
     ]

@@ -146,9 +146,10 @@ def _try(
 
 def _base(source: Source, target: Target) -> onnx.ModelProto:
     """TensorRT fuses by itself and knows none of ONNX Runtime's operators."""
-    if target == "tensorrt":
-        return static.load_plain(source.float_graph)
-    return source.fuse()
+    plain = target == "tensorrt"
+    model = static.load_plain(source.float_graph) if plain else source.fuse()
+    graph.bound_masks(model, half.MASK_VALUE)
+    return model
 
 
 def _measured_feeds(source: Source) -> Iterator[Feeds]:

@@ -7,7 +7,10 @@ Runs in `.venv-openvino`; imports only the runtime and the gate, never PyTorch.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +32,12 @@ def main() -> int:
     for bucket in bundle.manifest.details["buckets"]:
         prove_placement(bundle, bucket["graph"], device)
     session = open_session(
-        bundle, SessionOptions(provider=f"openvino:{device}", threads=2, require_provider=True)
+        bundle,
+        SessionOptions(
+            provider=f"openvino:{device}",
+            threads=len(os.sched_getaffinity(0)),
+            require_provider=True,
+        ),
     )
     print(f"the runtime obtained: {session.placement.provider}, {session.placement.device}")
     file, limit = (Path(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 4 else (BUILT_IN, None)
@@ -50,15 +58,24 @@ def main() -> int:
 
 
 def prove_placement(bundle: Bundle, graph: str, device: str) -> None:
-    """Load with ONNX Runtime's CPU kernels forbidden: it fails unless OpenVINO takes every node."""
+    """Load with ONNX Runtime's CPU kernels forbidden, and see in a profile where each node ran."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    session = onnxruntime.InferenceSession(
-        bundle.graph(graph),
-        options,
-        providers=[(OpenVinoSettings.provider, {"device_type": device})],
-    )
-    print(f"{graph}: every node on {session.get_providers()[0]}")
+    options.enable_profiling = True
+    with tempfile.TemporaryDirectory() as folder:
+        options.profile_file_prefix = f"{folder}/profile"
+        session = onnxruntime.InferenceSession(
+            bundle.graph(graph),
+            options,
+            providers=[(OpenVinoSettings.provider, {"device_type": device})],
+        )
+        feeds = {each.name: np.ones(each.shape, np.int64) for each in session.get_inputs()}
+        session.run(None, feeds)
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    ran_on = [e["args"]["provider"] for e in events if "provider" in e.get("args", {})]
+    if not ran_on or set(ran_on) != {OpenVinoSettings.provider}:
+        raise SystemExit(f"{graph}: nodes ran on {sorted(set(ran_on))}")
+    print(f"{graph}: {len(ran_on)} of {len(ran_on)} profiled runs of nodes on {ran_on[0]}")
 
 
 def ask(bundle: Bundle, session: Session, questions: list[GateQuestion]) -> float:
