@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import runtime.storage
+from runtime.documents import Document
 from runtime.errors import (
     KnowledgeBaseDamaged,
     KnowledgeBaseError,
@@ -236,6 +237,56 @@ def test_a_disk_that_fills_up_says_so_and_loses_nothing(
             found = re.match(r"In doc(\d+)v(\d+) ", text)
             assert found is not None
             assert text == text_of(int(found[1]), int(found[2]))
+
+
+_FILL_BATCHES = """
+    import sys
+    from tests.knowledge import numbered, tokenizer
+    from runtime import knowledge_base
+    from runtime.errors import SpecragError
+    from runtime.knowledge_base import KnowledgeBase
+    knowledge_base._BATCH_CHARACTERS = 40_000  # several parts are published in each batch
+    try:
+        with KnowledgeBase.open({folder!r}, tokenizer=tokenizer(), writable=True) as kb:
+            for version in range(2, 20):
+                kb.add_many((numbered(number, version), "x", 1) for number in range(30))
+    except SpecragError as error:
+        print(type(error).__name__, error)
+        sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_disk_that_fills_up_during_a_batch_leaves_whole_parts(
+    folder: Path, full_disk: str, seed: int
+) -> None:
+    """Batches are published in parts: each document is of the last part published, or as before."""
+    available = random.Random(100 + seed).randrange(20_000, 3_000_000)
+    code = _FILL_BATCHES.format(folder=str(folder))
+    done = _run(code, LD_PRELOAD=full_disk, DISK_BYTES=str(available))
+    assert done.returncode == 3, done.stderr[-2000:]
+    assert done.stdout.startswith("KnowledgeBaseNotWritable"), done.stdout
+    with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
+        assert reader.verify() == ()
+    with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
+        assert kb.verify() == ()
+        versions = [_version_of(kb, document) for document in kb.documents()]
+        assert {document.source for document in kb.documents()} >= {"doc0", "doc1", "doc2"}
+        # The documents that the last batch reached carry its version, the others the one before.
+        assert max(versions) - min(versions) <= 1
+        kb.add_many((numbered(number, 50), "x", 1) for number in range(30))
+        assert {_version_of(kb, document) for document in kb.documents()} == {50}
+        assert kb.verify() == ()
+
+
+def _version_of(kb: KnowledgeBase, document: Document) -> int:
+    """The version that a document's text says it is of, which must be all of that text."""
+    text = kb.text(document.id)
+    found = re.match(r"In doc(\d+)v(\d+) ", text)
+    assert found is not None
+    assert text == text_of(int(found[1]), int(found[2]))
+    assert document.source == f"doc{found[1]}"
+    return int(found[2])
 
 
 def test_creating_on_a_full_disk_leaves_a_folder_that_can_be_used(
