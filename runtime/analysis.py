@@ -66,7 +66,8 @@ _SPLIT = regex.compile(
 _JOINT = regex.compile(r"[-_./:+]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
-_MOST_RUNS = 4  # of letters and digits in a code; what has more is a hash, not "M8x40"
+_MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC", "S235JR"
+_FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not names and hashes
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
 _PUNCTUATION = ".,;:!?()[]{}\"'`*"
@@ -197,7 +198,7 @@ class Analyzer:
             runs = _RUN.findall(word)
             if len(runs) > 1:
                 yield bare(word)
-            if len(runs) <= _MOST_RUNS:
+            if len(runs) <= _MOST_RUNS or _FOUR_RUNS.fullmatch(word):
                 for run in runs:
                     yield from self._letters(run)
 

@@ -218,6 +218,11 @@ def test_compounds_and_their_parts_share_terms(question: str, text: str) -> None
     assert not _meets(question, text, Analyzer("english"))
 
 
+def test_names_of_many_runs_stay_whole() -> None:
+    """Guards against hashes and names like "utf8mb4" filling the index with their letters."""
+    assert PLAIN.terms("doc3v7 utf8mb4 a3f9e2b1") == ["doc3v7", "utf8mb4", "a3f9e2b1"]
+
+
 def test_stemming_leaves_codes_alone() -> None:
     assert "m8x40" in Analyzer("english").terms("M8x40")
     assert "pumps-2" not in Analyzer("english").terms("pumps-2")
