@@ -118,9 +118,11 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def _append_trimmed(spans: list[Span], text: str, start: int, end: int) -> None:
-    trimmed = trim(text, Span(start, end))
-    if len(trimmed):
-        spans.append(trimmed)
+    piece = text[start:end].rstrip()
+    bare = piece.lstrip()
+    if bare:
+        stop = start + len(piece)
+        spans.append(Span(stop - len(bare), stop))
 
 
 def trim(text: str, span: Span) -> Span:

@@ -23,10 +23,6 @@ from runtime.errors import BundleDamaged
 from runtime.sentences import sentence_spans
 from runtime.word_cache import WordCache, is_word_by_word
 
-# Whether a code point is white space; all beyond the last one (U+3000) share the last place.
-_BEYOND = 0x3001
-_IS_SPACE = np.array([chr(point).isspace() for point in range(_BEYOND + 1)])
-
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
@@ -139,36 +135,37 @@ def cut_windows(text: str, tokens: TokenizedText, options: WindowOptions) -> lis
 
 def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tuple[int, int]]:
     """Token ranges `[begin, end)` of the windows."""
-    starts = tokens.offsets[:, 0]
+    sentences = np.searchsorted(
+        tokens.offsets[:, 0], [sentence.start for sentence in sentence_spans(text)]
+    ).tolist()
+    starts = tokens.offsets[:, 0].tolist()
     count = len(starts)
-    sentences = np.searchsorted(starts, [s.start for s in sentence_spans(text)]).tolist()
-    words = _word_starts(text, starts)
     cuts: list[tuple[int, int]] = []
     begin = 0
     while begin + options.length < count:
         limit = begin + options.length
         end = _latest(sentences, max(begin + 1, begin + options.length // 2), limit)
         if end is None:
-            end = _latest(words, max(begin + 1, begin + options.length * 3 // 4), limit) or limit
+            least = max(begin + 1, begin + options.length * 3 // 4)
+            end = _first_word(text, starts, range(limit, least - 1, -1)) or limit
         cuts.append((begin, end))
         # The next window repeats whole sentences where they fit, else words, and always moves on.
         earliest = max(end - options.overlap, begin + 1)
         following = _earliest(sentences, earliest, end - 1)
         if following is None:
-            following = _earliest(words, earliest, end)
+            following = _first_word(text, starts, range(earliest, end + 1))
         begin = end if following is None else following
     cuts.append((begin, count))
     return cuts
 
 
-def _word_starts(text: str, starts: NDArray[np.int32]) -> list[int]:
-    """Indices of the tokens that follow white space, or begin with it."""
-    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    is_space = _IS_SPACE[np.minimum(characters, _BEYOND)]
-    inner = np.flatnonzero((starts > 0) & (starts < len(characters)))
-    places = starts[inner]
-    found: list[int] = inner[is_space[places - 1] | is_space[places]].tolist()
-    return found
+def _first_word(text: str, starts: Sequence[int], tokens: range) -> int | None:
+    """The first of these tokens that follows white space, or begins with it."""
+    for token in tokens:
+        start = starts[token]
+        if 0 < start < len(text) and (text[start - 1].isspace() or text[start].isspace()):
+            return token
+    return None
 
 
 def _latest(sorted_indices: list[int], low: int, high: int) -> int | None:
