@@ -3,10 +3,11 @@
 Theory: speed and size depend on shapes, not on values, so random weights measure what
 `distilbert-base` as drafter and `bert-large` as verifier cost without a download. Each export runs
 in a process of its own, whose peak resident memory is read from the kernel. Latency is interleaved
-with PyTorch FP32 in one run, round by round. Ceilings: INT8 weights are a quarter of FP32, FP16 a
-half; without VNNI an INT8 product is at most about twice as fast as an FP32 one.
+with PyTorch FP32 and the unfused FP32 ONNX in one run, round by round. Ceilings: INT8 weights are a
+quarter of FP32, FP16 a half; without VNNI an INT8 product is at most about twice as fast as an FP32
+one.
 
-    python -m benchmarks.export_sizes [--models drafter verifier] [--threads 2]
+    python -m benchmarks.export_sizes [--models drafter verifier] [--threads 2] [--out FILE.json]
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LENGTHS = (128, 384)
 BATCH = 2
 GATE_QUESTIONS = 300
-GATE_CHARACTERS = 120  # random weights have nothing to lose: short contexts judge the logits alike
+# Random weights have nothing to lose: short questions and contexts judge the logits alike.
+QUESTION_CHARACTERS, CONTEXT_CHARACTERS = 30, 60
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     roles = [case.role for case in CASES]
     parser.add_argument("--models", nargs="+", choices=roles, default=roles)
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--out", type=Path, help="Write the JSON object to this file too.")
     chosen = parser.parse_args(arguments)
     rows = []
     for case in CASES:
@@ -62,11 +64,15 @@ def main(arguments: list[str] | None = None) -> None:
             with tempfile.TemporaryDirectory(prefix="specrag-sizes-") as folder:
                 rows.append(measure_case(case, Path(folder), chosen.threads))
             print_row(rows[-1])
-    print(json.dumps({"machine": machine.describe(), "cases": rows}))
+    report = {"machine": machine.describe(), "cases": rows}
+    if chosen.out is not None:
+        chosen.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    print(json.dumps(report))
 
 
 def measure_case(case: Case, folder: Path, threads: int) -> dict[str, Any]:
     """Export one size and measure the bundle beside PyTorch."""
+    from export.graph import export_float
     from export.latency import measure, random_feeds, torch_runner
     from export.parity import open_runner
 
@@ -77,10 +83,12 @@ def measure_case(case: Case, folder: Path, threads: int) -> dict[str, Any]:
     bundle = folder / "bundle"
     exported = run_export(case, checkpoint, bundle, gate_file(folder / "gate.jsonl"), threads)
     opened = open_bundle(bundle)
+    float_graph = export_float(model, folder / "float")
     latencies = {}
     for length in LENGTHS:
         runners: dict[str, Any] = {
             case.precision: open_runner(opened.graph(case.precision), threads),
+            "fp32 onnx": open_runner(float_graph, threads),
             "pytorch fp32": torch_runner(model, opened.manifest.inputs, threads),
         }
         feeds = random_feeds(int(model.config.vocab_size), BATCH, length)
@@ -90,6 +98,7 @@ def measure_case(case: Case, folder: Path, threads: int) -> dict[str, Any]:
                 name: round(median / BATCH, 2) for name, median in report.median_ms.items()
             },
             "times_faster_than_pytorch": round(report.ratio("pytorch fp32", case.precision), 2),
+            "times_faster_than_fp32_onnx": round(report.ratio("fp32 onnx", case.precision), 2),
             "rounds": report.rounds,
         }
     return {
@@ -148,8 +157,8 @@ def gate_file(path: Path) -> Path:
     questions = read_questions(BUILT_IN)[:GATE_QUESTIONS]
     records = (
         {
-            "question": question.question[:60],
-            "context": question.context[:GATE_CHARACTERS],
+            "question": question.question[:QUESTION_CHARACTERS],
+            "context": question.context[:CONTEXT_CHARACTERS],
             "answer": question.answers[0],
         }
         for question in questions
@@ -167,25 +176,28 @@ def run_export(
         *("--target", case.target, "--gate", str(gate), "--accept-loss", "100", "--offline"),
         *("--threads", str(threads), "--batch", "1", "--seconds", "0", "--quiet", "--json"),
     ]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    begin = time.monotonic()
-    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    seconds = time.monotonic() - begin
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with tempfile.TemporaryFile() as printed:
+        begin = time.monotonic()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=printed)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"The export of {case.family} failed ({process.returncode})")
+        printed.seek(0)
+        report = json.load(printed)
     return {
         "export_seconds": round(seconds, 1),
-        # The kernel keeps the largest of all children: a smaller one after a larger is not seen.
-        "export_peak_bytes": peak * 1024 if peak > before else None,
-        "fp32_onnx_bytes": json.loads(found.stdout)["sizes"]["fp32 onnx"],
+        "export_peak_bytes": usage.ru_maxrss * 1024,
+        "fp32_onnx_bytes": report["sizes"]["fp32 onnx"],
     }
 
 
 def print_row(row: dict[str, Any]) -> None:
-    peak = row["export_peak_bytes"]
-    memory = f"{peak / 1e9:.1f} GB" if peak else "less than the case before"
     print(
         f"{row['model']} as {row['role']} ({row['parameters'] / 1e6:.0f} M parameters): "
-        f"exported in {row['export_seconds']:.0f} s, peak memory {memory}; "
+        f"exported in {row['export_seconds']:.0f} s, "
+        f"peak memory {row['export_peak_bytes'] / 1e9:.1f} GB; "
         f"checkpoint {row['checkpoint_bytes'] / 1e6:.0f} MB, "
         f"bundle {row['bundle_bytes'] / 1e6:.0f} MB"
     )
@@ -193,7 +205,8 @@ def print_row(row: dict[str, Any]) -> None:
         each = ", ".join(f"{name} {ms:.1f} ms" for name, ms in figures["ms_per_window"].items())
         print(
             f"  {length} tokens, a window: {each}"
-            f" ({figures['times_faster_than_pytorch']:.2f} x PyTorch)"
+            f" ({figures['times_faster_than_pytorch']:.2f} x PyTorch,"
+            f" {figures['times_faster_than_fp32_onnx']:.2f} x FP32 ONNX)"
         )
 
 

@@ -17,6 +17,8 @@ from models.bundle import Manifest
 from runtime.errors import BundleIncompatible, UsageError
 
 CPU_PROVIDER = "CPUExecutionProvider"
+# Providers that come in a wheel of their own, beside the onnxruntime of the CPU: name -> module.
+PLUGINS = {"QNNExecutionProvider": "onnxruntime_qnn"}
 Provider = tuple[str, dict[str, str]]
 
 
@@ -158,7 +160,10 @@ class OpenVinoSettings:
 
 @dataclass(frozen=True, slots=True)
 class QnnSettings:
-    """Qualcomm NPU ("htp"); "cpu" is its reference backend, for trials without the chip."""
+    """Qualcomm NPU ("htp"), through the wheel onnxruntime-qnn or an onnxruntime built with it.
+
+    "cpu" is its reference backend, for trials without the chip; on x86-64 Linux "htp" is emulated.
+    """
 
     provider: ClassVar[str] = "QNNExecutionProvider"
     fixed_shapes: ClassVar[bool] = True

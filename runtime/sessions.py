@@ -11,6 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -22,9 +25,11 @@ from models.bundle import Bundle
 from runtime.errors import MissingExtra, ProviderUnavailable, RunTimedOut, SessionError
 from runtime.providers import (
     CPU_PROVIDER,
+    PLUGINS,
     Bucket,
     Choice,
     CpuSettings,
+    Provider,
     ProviderContext,
     ProviderSettings,
     choose_precision,
@@ -182,7 +187,22 @@ def _onnxruntime() -> ModuleType:
             "'specrag[openvino]' for Intel; only one of the three)",
         ) from error
     module: ModuleType = onnxruntime
+    _load_plugins(module)
     return module
+
+
+@cache
+def _load_plugins(ort: ModuleType) -> None:
+    """Make the installed providers known that come in wheels of their own."""
+    for provider, package in PLUGINS.items():
+        if _is_plugin(provider):
+            library = import_module(package).get_library_path()
+            ort.register_execution_provider_library(provider, library)
+
+
+def _is_plugin(provider: str) -> bool:
+    """Whether the provider comes from an installed wheel of its own, not from onnxruntime's."""
+    return provider in PLUGINS and find_spec(PLUGINS[provider]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,26 +246,24 @@ class _Loader:
     def _check_available(self, settings: ProviderSettings) -> None:
         if settings.provider in self.ort.get_available_providers():
             return
-        fix = (
-            f"In an environment of its own: pip install 'specrag[{settings.extra}]' "
-            "(the onnxruntime wheels exclude each other)"
-            if settings.extra
-            else "Install an onnxruntime that is built with it"
-        )
         raise ProviderUnavailable(
             f"The installed onnxruntime {self.ort.__version__} has no {settings.provider}",
             where=settings.device,
-            fix=fix,
+            fix=_how_to_install(settings),
         )
 
     def _open(self, graph: Path, settings: ProviderSettings) -> Any:
+        options = self._options()
+        providers: list[Provider] | None = settings.providers()
         try:
+            if _is_plugin(settings.provider):
+                options.add_provider_for_devices(
+                    [self._device(settings)], settings.providers()[0][1]
+                )
+                providers = None  # a plugin is named by its device; the CPU follows by itself
             # Its own fall-back prints and goes on; ours decides and reports.
             session = self.ort.InferenceSession(
-                str(graph),
-                self._options(),
-                providers=settings.providers(),
-                enable_fallback=0,
+                str(graph), options, providers=providers, enable_fallback=0
             )
         except Exception as error:  # ONNX Runtime's errors share no base class
             if settings.provider == CPU_PROVIDER:
@@ -259,6 +277,12 @@ class _Loader:
             raise _not_started(settings, f"it took {', '.join(session.get_providers())} instead")
         return session
 
+    def _device(self, settings: ProviderSettings) -> Any:
+        """A plugin's device: the NPU, or where there is none (an emulator) its first."""
+        devices = [each for each in self.ort.get_ep_devices() if each.ep_name == settings.provider]
+        npus = (each for each in devices if each.device.type.name == "NPU")
+        return next(npus, devices[0])
+
     def _options(self) -> Any:
         """Threads are named and sleep when idle: the models of one question take turns on few
         cores. Memory patterns are off, because shapes differ with every question and each would
@@ -270,6 +294,17 @@ class _Loader:
         options.enable_mem_pattern = False
         options.log_severity_level = _ONNX_RUNTIME_ERRORS_ONLY
         return options
+
+
+def _how_to_install(settings: ProviderSettings) -> str:
+    if settings.provider in PLUGINS:
+        return f"pip install {PLUGINS[settings.provider].replace('_', '-')}"
+    if settings.extra is None:
+        return "Install an onnxruntime that is built with it"
+    return (
+        f"In an environment of its own: pip install 'specrag[{settings.extra}]' "
+        "(the onnxruntime wheels exclude each other)"
+    )
 
 
 def _not_started(settings: ProviderSettings, detail: str) -> ProviderUnavailable:

@@ -139,10 +139,20 @@ def test_a_graph_with_int32_inputs_is_fed_int32(tmp_path: Path) -> None:
         np.testing.assert_array_equal(actual[name], logits)
 
 
-def test_hardware_that_is_required_and_missing_is_an_error(verifier: Bundle) -> None:
-    with pytest.raises(ProviderUnavailable, match="CUDAExecutionProvider") as caught:
-        open_session(verifier, SessionOptions(provider="cuda", require_provider=True))
-    assert "specrag[gpu]" in str(caught.value.fix)
+@pytest.mark.parametrize(
+    ("provider", "name", "fix"),
+    [
+        ("cuda", "CUDAExecutionProvider", "specrag[gpu]"),
+        ("qnn", "QNNExecutionProvider", "pip install onnxruntime-qnn"),
+        ("directml", "DmlExecutionProvider", "an onnxruntime that is built with it"),
+    ],
+)
+def test_hardware_that_is_required_and_missing_is_an_error(
+    verifier: Bundle, provider: str, name: str, fix: str
+) -> None:
+    with pytest.raises(ProviderUnavailable, match=name) as caught:
+        open_session(verifier, SessionOptions(provider=provider, require_provider=True))
+    assert fix in str(caught.value.fix)
 
 
 def test_hardware_that_is_wished_for_and_missing_is_a_warning(verifier: Bundle) -> None:

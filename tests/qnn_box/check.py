@@ -16,13 +16,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import onnxruntime
-import onnxruntime_qnn
 
 from export.parity import BUILT_IN, LIMITS, Runner, logit_errors, predict, read_questions, scores
 from models.bundle import Bundle, open_bundle
 from runtime.encoding import PairEncoder
+from runtime.providers import QnnSettings
+from runtime.sessions import Session, SessionOptions, open_session
 
-NPU = "QNNExecutionProvider"
 BUCKET = 128  # tokens of the gate's windows
 LOGIT_LIMIT = 0.1  # RMS error over RMS spread, between the NPU and ONNX Runtime's CPU kernels
 
@@ -30,19 +30,17 @@ LOGIT_LIMIT = 0.1  # RMS error over RMS spread, between the NPU and ONNX Runtime
 def main() -> int:
     bundle = open_bundle(Path(sys.argv[1]), role="drafter")
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 345
-    onnxruntime.register_execution_provider_library(NPU, onnxruntime_qnn.get_library_path())
+    on_npu = open_session(bundle, SessionOptions(provider="qnn", require_provider=True))
+    print(f"the runtime obtained: {on_npu.placement.provider}, {on_npu.placement.device}")
     for bucket in bundle.manifest.details["buckets"]:
-        open_on_npu(bundle, bucket["graph"])
-        print(f"{bucket['graph']}: every node on {NPU}", flush=True)
-    on_npu = open_on_npu(bundle, f"int8-1x{BUCKET}")
+        prove_placement(bundle, bucket["graph"])
     on_cpu = onnxruntime.InferenceSession(
         bundle.graph(f"int8-1x{BUCKET}"), providers=["CPUExecutionProvider"]
     )
     questions = read_questions(BUILT_IN, limit=count, least=1)
     encoder = PairEncoder(bundle.tokenizer_path, bundle.manifest.max_length)
-    expected, found = (
-        predict(padded(session), encoder, questions, BUCKET) for session in (on_cpu, on_npu)
-    )
+    expected = predict(padded(on_cpu), encoder, questions, BUCKET)
+    found = predict(through(on_npu), encoder, questions, BUCKET)
     same = sum(a == b for a, b in zip(expected.spans, found.spans, strict=True))
     worst, relative = logit_errors(expected.logits, found.logits)
     f1_cpu, f1_npu = (float(scores(questions, p.answers)[1].mean()) for p in (expected, found))
@@ -60,18 +58,26 @@ def main() -> int:
     return 0 if passed else 1
 
 
-def open_on_npu(bundle: Bundle, graph: str) -> onnxruntime.InferenceSession:
+def prove_placement(bundle: Bundle, graph: str) -> None:
     """Load with ONNX Runtime's CPU kernels forbidden: it fails unless the NPU takes every node."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    devices = [each for each in onnxruntime.get_ep_devices() if each.ep_name == NPU]
-    options.add_provider_for_devices(
-        devices[:1], {"backend_path": onnxruntime_qnn.get_qnn_htp_path()}
-    )
+    provider, chosen = QnnSettings().providers()[0]
+    devices = [each for each in onnxruntime.get_ep_devices() if each.ep_name == provider]
+    options.add_provider_for_devices(devices[:1], chosen)
     session = onnxruntime.InferenceSession(bundle.graph(graph), options)
-    assert session.get_providers()[0] == NPU
-    return session
+    print(f"{graph}: every node on {session.get_providers()[0]}", flush=True)
+
+
+def through(session: Session) -> Runner:
+    """The runtime's session, which pads and groups by itself."""
+
+    def run(feeds: dict) -> list:
+        outputs = session.run(feeds)
+        return [outputs[name] for name in ("start_logits", "end_logits")]
+
+    return run
 
 
 def padded(session: onnxruntime.InferenceSession) -> Runner:
