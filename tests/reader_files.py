@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from collections.abc import Callable
 from email.message import EmailMessage
@@ -418,3 +419,10 @@ def check_places(document: ParsedDocument) -> None:
         assert text.startswith(heading.title, heading.start)
         assert heading.start in breaks
     text.encode("utf-8")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    for name, data in {**all_formats(), "long.pdf": manual_pdf(50)}.items():
+        write(target, name, data)
