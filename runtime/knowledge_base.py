@@ -36,7 +36,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.index import PassageHit, PassageIndex
-from runtime.passages import context_of, cut_passages, heading_path
+from runtime.passages import contexts, cut_passages, heading_path
 from runtime.records import MEMBER
 from runtime.storage import (
     DATABASE,
@@ -602,8 +602,9 @@ class KnowledgeBase:
         """Number and terms of the passages that an index at change `after` lacks, in order."""
         for document_id, title in catalogue.documents_born(self._connection, after):
             headings = catalogue.headings(self._connection, document_id)
-            for row in catalogue.passages_of(self._connection, document_id):
-                context = context_of(row.span, title, headings)
+            rows = catalogue.passages_of(self._connection, document_id)
+            above = contexts((row.span for row in rows), title, headings)
+            for row, context in zip(rows, above, strict=True):
                 yield row.id, self._analyzer.terms(f"{context}\n{row.text}")
 
     def _purge(self, sequence: int) -> None:

@@ -20,6 +20,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.knowledge_base import KnowledgeBase
+from runtime.passages import contexts, heading_path
 from tests.knowledge import add, found_sources, numbered, parsed, text_of, tokenizer
 
 
@@ -194,6 +195,21 @@ def test_headings_above_a_passage_help_to_find_it(kb: KnowledgeBase) -> None:
     places = {window.passage.start for window in kb.windows([hit.passage_id for hit in hits])}
     assert document.passages > 1
     assert any(place >= second for place in places)
+
+
+def test_each_passage_stands_under_its_own_headings() -> None:
+    """The one pass over all passages against the path of each place."""
+    headings = tuple(
+        Heading(start, level, f"H{start}")
+        for start, level in ((0, 1), (10, 2), (20, 3), (25, 2), (25, 4), (40, 1), (90, 2))
+    )
+    spans = [Span(start, start + 5) for start in range(0, 100, 5)]
+    expected = [
+        " ".join(["T", *(heading.title for heading in heading_path(span.start, headings))])
+        for span in spans
+    ]
+    assert list(contexts(spans, "T", headings)) == expected
+    assert list(contexts([Span(0, 1)], "T", ())) == ["T"]
 
 
 def test_flagged_documents_can_be_left_out(kb: KnowledgeBase) -> None:
