@@ -135,7 +135,7 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
             [
                 line
                 for i, line in enumerate(lines, index)
-                if i not in contents and not is_page_label(line)
+                if not line or (i not in contents and not is_page_label(line))
             ]
         )
         index += len(lines)
