@@ -341,7 +341,7 @@ def widen_half_weights(model: onnx.ModelProto, halves: set[str]) -> onnx.ModelPr
     whole, so that they stay FP16 in memory. The model passed in is changed and returned.
     """
     for tensor in model.graph.initializer:
-        if tensor.name in halves:
+        if tensor.name in halves and tensor.data_type == TensorProto.FLOAT:
             values = to_half(numpy_helper.to_array(tensor))
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     gathered = halves & _only_gathered(model)

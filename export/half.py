@@ -83,12 +83,11 @@ def make_half_graphs(
 
 
 def _copy_halves(half: onnx.ModelProto, single: onnx.ModelProto, names: set[str]) -> None:
-    """Both graphs hold the same rounding: the FP32 weights become the FP16 ones, widened."""
+    """Both graphs hold the same rounding: the FP32 graph takes over the FP16 weights."""
     rounded = {tensor.name: tensor for tensor in half.graph.initializer if tensor.name in names}
     for tensor in single.graph.initializer:
         if tensor.name in rounded:
-            values = numpy_helper.to_array(rounded[tensor.name]).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+            tensor.CopyFrom(rounded[tensor.name])
 
 
 def save_half_graphs(graphs: HalfGraphs, folder: Path) -> dict[str, str]:
