@@ -458,6 +458,22 @@ def test_docx(tmp_path: Path) -> None:
     assert document.pages == ()  # DOCX knows no pages before it is laid out
 
 
+def test_docx_whose_numbering_is_of_another_type(tmp_path: Path) -> None:
+    """A list of types that calls the numbering a picture refused the whole document."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(files.manual_docx())) as old,
+        zipfile.ZipFile(buffer, "w") as new,
+    ):
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "[Content_Types].xml":
+                assert b"wordprocessingml.numbering+xml" in data
+                data = data.replace(b"wordprocessingml.numbering+xml", b"picture")
+            new.writestr(name, data)
+    assert "Fit the lock." in _read(tmp_path, "a.docx", buffer.getvalue()).text
+
+
 def test_docx_cells_that_reach_down_repeat(tmp_path: Path) -> None:
     import docx
 
@@ -521,6 +537,13 @@ def test_rtf(tmp_path: Path) -> None:
     assert "Joint: Coupling; Torque: 68 N m" in document.text
     assert "secret words" in _flagged(document, HIDDEN)[0]
     assert "secret" not in document.text
+
+
+@pytest.mark.parametrize("number", ["4294967296", "-99999", "9" * 5000])
+def test_rtf_characters_that_do_not_exist(number: str, tmp_path: Path) -> None:
+    """One impossible character number refused the whole document."""
+    data = rf"{{\rtf1 Open \u{number}? V-60.\par}}".encode()
+    assert _read(tmp_path, "a.rtf", data).text == "Open \ufffd V-60."
 
 
 def test_email_and_its_attachments(tmp_path: Path) -> None:

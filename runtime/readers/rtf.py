@@ -15,6 +15,8 @@ _CONTROL = re.compile(r"\\[a-z]+-?\d* ?|[{}]")
 _TITLE = re.compile(r"\{\\title ([^{}\\]{1,200})\}")
 _CODE_PAGE = re.compile(r"\\ansicpg(\d{3,5})")
 
+_UNICODE = re.compile(r"\\u(-?\d+)")
+
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
     """Paragraphs and table rows. RTF knows no pages before it is laid out, so none are given."""
@@ -32,7 +34,7 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     title = _TITLE.search(source)
     page = _CODE_PAGE.search(source)
     text: str = rtf_to_text(  # type: ignore[no-untyped-call]
-        _HIDDEN_GROUP.sub(set_aside, source),
+        _HIDDEN_GROUP.sub(set_aside, _UNICODE.sub(_in_range, source)),
         encoding=f"cp{page.group(1)}" if page else "cp1252",
         errors="replace",
     )
@@ -53,3 +55,10 @@ def _line(line: str) -> Block:
     if level := heading_level(line):
         return Block("heading", line, level)
     return Block("item" if ITEM.match(line) else "paragraph", line)
+
+
+def _in_range(match: re.Match[str]) -> str:
+    """A character by its number; of a number that no character has, the replacement character."""
+    number = match.group(1)
+    known = len(number) <= 7 and -0x10000 <= int(number) <= 0x10FFFF
+    return match.group() if known else r"\u65533"

@@ -207,7 +207,7 @@ def _ordered_lists(document: Any) -> set[tuple[str, str]]:
     """The `(numId, ilvl)` whose items are numbered."""
     try:
         root = document.part.numbering_part.element
-    except (KeyError, NotImplementedError):
+    except (KeyError, NotImplementedError, AttributeError):  # none, or of another type than XML
         return set()
     abstract: dict[str, list[str]] = {}
     for definition in root.iter(f"{_W}abstractNum"):
