@@ -137,6 +137,15 @@ def test_questions_from_a_pipe_are_answered_line_by_line(station: Shell) -> None
     assert [one["question"] for one in answers] == [QUESTION, "What does the code mean?"]
 
 
+def test_questions_from_a_pipe_are_repeated_above_their_answers(station: Shell) -> None:
+    """With many questions in a file nobody could tell which answer was whose."""
+    lines = station("ask", stdin=f"{QUESTION}\n🙂\n{MOTOR}\n").out.splitlines()
+    assert [line for line in lines if line.startswith("? ")] == [
+        f"? {QUESTION}", "? 🙂", f"? {MOTOR}"
+    ]  # fmt: skip
+    assert lines[0] == f"? {QUESTION}"
+
+
 def test_one_bad_line_does_not_end_the_others(station: Shell) -> None:
     result = station("ask", "--json", stdin=f"🙂\n{QUESTION}\n")
     first, second = [json.loads(line) for line in result.out.splitlines()]
