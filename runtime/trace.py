@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import UsageError
+from runtime.sessions import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,11 @@ class DraftTrace:
     selected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementTrace:
-    """What one session really runs on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementTrace(Placement):
+    """What the session of one model really runs on; `role` says whose."""
 
     role: str
-    requested: str
-    provider: str
-    device: str
-    precision: str
-    threads: int | None
-    location: str
-    reason: str
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
