@@ -2,8 +2,8 @@
 
 The places of special tokens are read off the tokenizer itself, by encoding a pair with it, so the
 same code serves "[CLS] q [SEP] c [SEP]", "<s> q </s></s> c </s>" and whatever else a bundle's
-tokenizer defines. Windows come tokenised from the knowledge base, which cuts them when they are asked
-for; questions and rationales are tokenised here.
+tokenizer defines. Windows come tokenised from the knowledge base, which cuts them for each
+question; questions and rationales are tokenised here.
 """
 
 from __future__ import annotations
