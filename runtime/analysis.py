@@ -134,6 +134,14 @@ class Analyzer:
             f"{VERSION}:{self.stemmer or 'none'}:{unicodedata.unidata_version}:{Stemmer.version()}"
         )
 
+    def agrees_with(self, fingerprint: str) -> bool:
+        """Whether an index with this fingerprint can be searched with this analysis.
+
+        Another release of Unicode or of the stemmers differs in rare words only, and boxes differ
+        in these; another `VERSION` looks for terms that are not there.
+        """
+        return fingerprint.partition(":")[0] == str(VERSION)
+
     def terms(self, text: str) -> list[str]:
         """The terms of `text` in order, repetitions kept. None of them holds white space."""
         return list(chain.from_iterable(map(self._chunks.__getitem__, text.split())))

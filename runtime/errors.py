@@ -16,6 +16,7 @@ SpecragError
 │   ├── KnowledgeBaseEmpty
 │   ├── KnowledgeBaseLocked        another process is writing
 │   ├── KnowledgeBaseTooNew        written by a newer version
+│   ├── KnowledgeBaseOutdated      written or indexed by another version; a writer updates it
 │   ├── KnowledgeBaseDamaged
 │   └── KnowledgeBaseNotWritable   read-only folder or full disk
 ├── BundleError
@@ -130,6 +131,10 @@ class KnowledgeBaseLocked(KnowledgeBaseError):
 
 class KnowledgeBaseTooNew(KnowledgeBaseError):
     """Written by a newer version of specrag."""
+
+
+class KnowledgeBaseOutdated(KnowledgeBaseError):
+    """Written or indexed by another version of specrag; any command that writes updates it."""
 
 
 class KnowledgeBaseDamaged(KnowledgeBaseError):

@@ -32,6 +32,7 @@ from runtime.errors import (
     KnowledgeBaseDamaged,
     KnowledgeBaseError,
     KnowledgeBaseLocked,
+    KnowledgeBaseOutdated,
     SpecragError,
     UsageError,
 )
@@ -122,8 +123,8 @@ class KnowledgeBase:
             wait_s: how long to wait for another writer, in seconds; `on_wait` hears who it is.
 
         Raises:
-            KnowledgeBaseNotFound, KnowledgeBaseLocked, KnowledgeBaseTooNew, KnowledgeBaseDamaged,
-            KnowledgeBaseNotWritable, UsageError: no such stemmer.
+            KnowledgeBaseNotFound, KnowledgeBaseLocked, KnowledgeBaseTooNew, KnowledgeBaseOutdated,
+            KnowledgeBaseDamaged, KnowledgeBaseNotWritable, UsageError: no such stemmer.
         """
         folder = Path(path)
         lock = None
@@ -208,6 +209,7 @@ class KnowledgeBase:
                 self._rollback()
                 self._connection.execute("BEGIN")
                 state = self._state()
+            self._check_analysis(state)
             try:
                 if _agree(state, self._open_index(state)):
                     return
@@ -221,6 +223,16 @@ class KnowledgeBase:
                     raise
             self._index_stamp = ()
             time.sleep(0.02)
+
+    def _check_analysis(self, state: State) -> None:
+        """Questions analysed otherwise than the passages were would find less and say nothing."""
+        if not self._analyzer.agrees_with(state.fingerprint):
+            raise KnowledgeBaseOutdated(
+                "The search index was made by another version of specrag",
+                where=str(self.path),
+                fix="Where it can be written, any command that writes indexes it anew, such as "
+                "specrag compact",
+            )
 
     def _open_index(self, state: State) -> PassageIndex:
         """The index of the current generation, at its newest commit."""

@@ -25,6 +25,7 @@ from runtime.errors import (
     KnowledgeBaseLocked,
     KnowledgeBaseNotFound,
     KnowledgeBaseNotWritable,
+    KnowledgeBaseOutdated,
     KnowledgeBaseTooNew,
 )
 
@@ -219,7 +220,8 @@ def open_database(folder: Path, *, writable: bool) -> sqlite3.Connection:
     """A connection in autocommit mode, its format checked (and, if writable, migrated).
 
     Raises:
-        KnowledgeBaseNotFound, KnowledgeBaseTooNew, KnowledgeBaseDamaged, KnowledgeBaseNotWritable
+        KnowledgeBaseNotFound, KnowledgeBaseTooNew, KnowledgeBaseOutdated, KnowledgeBaseDamaged,
+        KnowledgeBaseNotWritable
     """
     path = folder / DATABASE
     if not path.is_file():
@@ -300,7 +302,7 @@ def _check_format(connection: sqlite3.Connection, folder: Path, writable: bool) 
             fix="Update specrag",
         )
     if version < current and not writable:
-        raise KnowledgeBaseError(
+        raise KnowledgeBaseOutdated(
             f"The knowledge base has the older format {version}",
             where=str(folder),
             fix="Bring it up to date with any command that writes, such as specrag add",

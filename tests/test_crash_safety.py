@@ -26,6 +26,7 @@ from runtime.errors import (
     KnowledgeBaseError,
     KnowledgeBaseLocked,
     KnowledgeBaseNotWritable,
+    KnowledgeBaseOutdated,
     KnowledgeBaseTooNew,
 )
 from runtime.knowledge_base import KnowledgeBase
@@ -596,6 +597,35 @@ def test_another_analysis_makes_the_index_anew(
     with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
         assert [path.name for path in folder.glob("index-*")] == ["index-2"]
         assert kb.verify() == ()
+
+
+def test_an_index_of_another_analysis_is_not_searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against readers that find less after an update and do not say so."""
+    with KnowledgeBase.open(folder, tokenizer=tokenizer()) as open_since_before:
+        with monkeypatch.context() as patch:
+            patch.setattr("runtime.analysis.VERSION", 10_000)
+            with pytest.raises(KnowledgeBaseOutdated, match=r"another version.*specrag compact"):
+                KnowledgeBase.open(folder, tokenizer=tokenizer())
+            KnowledgeBase.open(folder, writable=True).close()
+            with KnowledgeBase.open(folder, tokenizer=tokenizer()) as kb:
+                assert kb.search("doc1v1", 10) != []
+        with pytest.raises(KnowledgeBaseOutdated), open_since_before.snapshot():
+            pass
+
+
+def test_another_release_of_unicode_is_still_searched(folder: Path) -> None:
+    """Guards against boxes with another Python refusing each other's knowledge bases."""
+    with sqlite3.connect(folder / "knowledge-base.sqlite") as connection:
+        key = "WHERE key = 'index_fingerprint'"
+        (made,) = connection.execute(f"SELECT value FROM meta {key}").fetchone()
+        version, stemmer, _, snowball = made.split(":")
+        other = f"{version}:{stemmer}:99.0.0:{snowball}"
+        connection.execute(f"UPDATE meta SET value = ? {key}", (other,))
+    connection.close()
+    with KnowledgeBase.open(folder, tokenizer=tokenizer()) as kb:
+        assert kb.search("doc1v1", 10) != []
 
 
 def test_the_lock_file_says_who_wrote_last(folder: Path) -> None:
