@@ -55,7 +55,7 @@ def clean_characters(text: str) -> str:
     letters they stand for, and the rest is composed (NFC). Joiners stay inside emoji and in scripts
     where they change what is read.
     """
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").isprintable():
         return text
     text = repair_mojibake(text)
     for character in set(text):  # few, so that each rule costs one pass in C where it applies
@@ -351,22 +351,17 @@ def _seam(left: str, right: str, vocabulary: Vocabulary) -> tuple[str, bool]:
     """What stands between two lines, and whether the left one's last character goes."""
     if left[-1] == "\u00ad":
         return "", True
-    match = _HYPHEN_AT_END.search(left, max(0, len(left) - 60)) if left[-1] in _HYPHENS else None
+    if left[-1] not in _HYPHENS:
+        return ("" if _unspaced(left[-1]) and _unspaced(right[0]) else " "), False
+    match = _HYPHEN_AT_END.search(left, max(0, len(left) - 60))
     if match is None:
-        return ("" if _touches(left, right) else " "), False
+        return ("" if len(left) > 1 and not left[-2].isspace() else " "), False
     first = _FIRST_WORD.match(right)
     if first is None:
         return "", False
     if first.group().lower() in _SUSPENDED:
         return " ", False
     return "", not _hyphen_belongs(match.group(1), first.group(), vocabulary)
-
-
-def _touches(left: str, right: str) -> bool:
-    """Whether no space belongs between two lines that no word crosses."""
-    if left.endswith(("-", "\u2010")):
-        return len(left) > 1 and not left[-2].isspace()
-    return _unspaced(left[-1]) and _unspaced(right[0])
 
 
 def _hyphen_belongs(left: str, right: str, vocabulary: Vocabulary) -> bool:
@@ -382,11 +377,11 @@ def _hyphen_belongs(left: str, right: str, vocabulary: Vocabulary) -> bool:
 def _unspaced(character: str) -> bool:
     """Whether the character's script puts no spaces between words (CJK, Thai, Lao, Khmer)."""
     code = ord(character)
-    return (
-        0x2E80 <= code <= 0x9FFF
+    return code >= 0x0E00 and (
+        code <= 0x0EFF
+        or 0x2E80 <= code <= 0x9FFF
         or 0xF900 <= code <= 0xFAFF
         or 0xFF00 <= code <= 0xFFEF
-        or 0x0E00 <= code <= 0x0EFF
         or 0x20000 <= code <= 0x3FFFF
     )
 
@@ -497,7 +492,7 @@ def _numbered_places(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, bo
 
 def is_page_label(text: str) -> bool:
     """Whether a line standing alone is nothing but a page number that says so itself."""
-    if len(text) > 40:
+    if len(text) > 40 or text[-1:].isalpha():
         return False
     return bool(_PAGE_LABEL.match(text) or _DASHED_NUMBER.match(text))
 

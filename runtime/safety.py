@@ -157,6 +157,8 @@ _PHRASINGS = (
         r"(?:निर्देश|आदेश|नियम)[^।\n]{0,40}(?:अनदेखा|नज़रअंदाज़|भूल|उपेक्षा)",
     ),
 )
+_WORDS = frozenset(word for phrasing in _PHRASINGS for word in phrasing.words)
+_ASCII_WORDS = frozenset(filter(str.isascii, _WORDS))
 
 
 def text_flags(text: str, hidden: Iterable[str] = ()) -> list[Flag]:
@@ -185,9 +187,11 @@ def addresses_model(text: str) -> bool:
 def _addresses(text: str) -> list[tuple[int, str]]:
     """Offset and quote of each place that addresses a model, the first few of them."""
     lowered = _lower(text)
+    words = _ASCII_WORDS if lowered.isascii() else _WORDS
+    present = {word for word in words if word in lowered}  # mostly few
     found: dict[int, str] = {}
     for phrasing in _PHRASINGS:
-        for word in phrasing.words:
+        for word in filter(present.__contains__, phrasing.words):
             place = lowered.find(word)
             while place >= 0 and len(found) < _MOST_FLAGS:
                 start = max(text.rfind("\n\n", 0, place), place - _AROUND, 0)

@@ -8,7 +8,7 @@ from itertools import groupby
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, split_header, table_blocks
 from runtime.readers.context import Context
-from runtime.readers.text import ITEM, heading_level
+from runtime.readers.text import heading_level, is_item
 
 _HIDDEN_GROUP = re.compile(r"\{(?:\\[a-z]+-?\d* ?)*\\v(?![a-z0-9])[^{}]*\}")
 _CONTROL = re.compile(r"\\[a-z]+-?\d* ?|[{}]")
@@ -54,7 +54,7 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
 def _line(line: str) -> Block:
     if level := heading_level(line):
         return Block("heading", line, level)
-    return Block("item" if ITEM.match(line) else "paragraph", line)
+    return Block("item" if is_item(line) else "paragraph", line)
 
 
 def _in_range(match: re.Match[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from runtime.cleaning import (
     EdgeLine,
@@ -28,17 +27,19 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SAMPLE = 1 << 16  # bytes looked at to tell an encoding
-ITEM = re.compile(
+_ITEM = re.compile(
     r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\d\d?:\d\d|\d{4}-\d\d-\d\d)\s+\S"
 )
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
 _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
-_COLUMNS = re.compile(r"\S {3,}\S|\S {2}\S.*\S {2}\S|\|")
+_RULE_ENDS = "-=_*~#.+|"
+_TWO_GAPS = re.compile(r"\S {2}\S.*\S {2}\S")
 _HEADING_LENGTH = 90
 _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
 _LISTED = 8  # lines; a longer block of short lines is a list or log, each line for itself
 _SLACK = 8  # characters by which hand-wrapped lines fall short
+_CONTROLS = bytes((*range(0, 7), *range(14, 27), *range(28, 32)))
 _EDGE = 2  # lines at the top and bottom of a page that may be furniture
 
 
@@ -77,7 +78,7 @@ def decode(data: bytes, context: Context) -> str:
 def looks_binary(data: bytes) -> bool:
     """Whether the first bytes hold more control bytes than any text does."""
     sample = data[:_SAMPLE]
-    controls = sum(sample.count(code) for code in (*range(0, 7), *range(14, 27), *range(28, 32)))
+    controls = len(sample) - len(sample.translate(None, _CONTROLS))
     return controls > 0.01 * len(sample) + 2
 
 
@@ -94,7 +95,11 @@ def text_blocks(text: str) -> list[Block]:
     blocks: list[Block] = []
     for number, lines in enumerate(pages, 1):
         page = number if len(pages) > 1 else None
-        fresh = list(_page_blocks(lines, page, vocabulary, width))
+        fresh = [
+            block
+            for group in _groups(lines)
+            for block in _group_blocks(group, page, vocabulary, width)
+        ]
         if fresh and blocks and page and _goes_on(blocks[-1], fresh[0]):
             join_blocks(blocks[-1], fresh[0], vocabulary)
         blocks += fresh
@@ -144,23 +149,16 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
 
 def _wrap_width(lines: list[str]) -> int:
     """Where this text wraps its lines: the length that one line in fifty exceeds."""
-    lengths = sorted(len(line) for line in lines if line.strip())
+    lengths = sorted(map(len, filter(str.strip, lines)))
     return lengths[-1 - len(lengths) // 50] if lengths else 0
-
-
-def _page_blocks(
-    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
-) -> Iterator[Block]:
-    for group in _groups(lines):
-        yield from _group_blocks(group, page, vocabulary, width)
 
 
 def _groups(lines: list[str]) -> Iterator[list[str]]:
     """Runs of lines between blank ones."""
     group: list[str] = []
-    for line in lines:
-        if line.strip():
-            group.append(line.rstrip())
+    for line in map(str.rstrip, lines):
+        if line:
+            group.append(line)
         elif group:
             yield group
             group = []
@@ -170,23 +168,22 @@ def _groups(lines: list[str]) -> Iterator[list[str]]:
 
 def _group_blocks(
     lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
-) -> Iterator[Block]:
+) -> list[Block]:
+    """Blocks of lines that stand together, none of them blank or with white space at its end."""
+    blocks: list[Block] = []
     underline = _UNDERLINE.match(lines[1]) if len(lines) >= 2 else None
     if underline and len(lines[0]) <= _HEADING_LENGTH:
         level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
-        yield Block("heading", lines[0], level, page)
+        blocks.append(Block("heading", lines[0], level, page))
         lines = lines[2:]
-    lines = [line for line in lines if not _RULE.match(line)]
-    if not lines:
-        return
+    lines = [line for line in lines if line[-1] not in _RULE_ENDS or not _RULE.match(line)]
     if len(lines) == 1 and (level := heading_level(lines[0])):
-        yield Block("heading", lines[0], level, page)
-        return
-    if _aligned(lines):
-        for line in lines:
-            yield Block("row", line, page=page)
-        return
-    yield from _prose(lines, page, vocabulary, width)
+        blocks.append(Block("heading", lines[0], level, page))
+    elif _aligned(lines):
+        blocks += [Block("row", line, page=page) for line in lines]
+    elif lines:
+        blocks += _prose(lines, page, vocabulary, width)
+    return blocks
 
 
 def heading_level(line: str) -> int:
@@ -205,47 +202,58 @@ def heading_level(line: str) -> int:
     return 1 if capitals and " " in line and not any(c.isdigit() for c in line) else 0
 
 
+def is_item(line: str) -> bool:
+    """Whether a line begins with a bullet, a number or letter of a list, a time or a date."""
+    text = line.lstrip()
+    if text[:1].isalpha() and text[1:2] not in (".", ")"):  # most lines
+        return False
+    return _ITEM.match(text) is not None
+
+
 def _aligned(lines: list[str]) -> bool:
     """Whether the lines are rows of a table set in spaces."""
-    if len(lines) < 2 or not any("  " in line.strip() or "|" in line for line in lines):
-        return False
-    return sum(bool(_COLUMNS.search(line)) for line in lines) >= 0.7 * len(lines)
+    return len(lines) >= 2 and sum(map(_has_columns, lines)) >= 0.7 * len(lines)
+
+
+def _has_columns(line: str) -> bool:
+    """A bar, a wide gap or two gaps; a single gap of two spaces ends a typewritten sentence."""
+    text = line.strip()
+    return "|" in text or "   " in text or ("  " in text and _TWO_GAPS.search(text) is not None)
 
 
 def _prose(
     lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
 ) -> Iterator[Block]:
     """Items, and prose with its hard-wrapped lines joined; other line ends were meant."""
-    widest = max(len(line) for line in lines)
+    widest = max(map(len, lines))
     width = widest if widest >= 0.6 * width else width
-    wrapped = [_is_wrapped(before, line.strip(), width) for before, line in pairwise(lines)]
-    listed = len(lines) > _LISTED and sum(wrapped) < 0.3 * len(wrapped)
-    current = _opened(lines[0], listed, page)
-    parts = [lines[0].strip()]
-    for before, line, flows in zip(lines, lines[1:], wrapped, strict=False):
-        if ITEM.match(line) or len(before) > _UNWRAPPED or (listed and not flows):
-            current.text = "".join(parts)
-            yield current
-            current = _opened(line, listed, page)
-            parts = [line.strip()]
-        elif flows:
-            append_line(parts, line.strip(), vocabulary)
+    texts = [line.strip() for line in lines]
+    pairs = zip(lines, texts[1:], strict=False)
+    flows = [_is_wrapped(before, text, width) for before, text in pairs]
+    listed = len(lines) > _LISTED and sum(flows) < 0.3 * len(flows)
+    kind = _kind(texts[0], listed)
+    parts = texts[:1]
+    for before, text, flowing in zip(lines, texts[1:], flows, strict=False):
+        if is_item(text) or len(before) > _UNWRAPPED or (listed and not flowing):
+            yield Block(kind, "".join(parts), page=page)
+            kind = _kind(text, listed)
+            parts = [text]
+        elif flowing:
+            append_line(parts, text, vocabulary)
         else:
-            parts += ("\n", line.strip())
-    current.text = "".join(parts)
-    yield current
+            parts += ("\n", text)
+    yield Block(kind, "".join(parts), page=page)
 
 
-def _opened(line: str, listed: bool, page: int | None) -> Block:
-    kind: BlockKind = "item" if ITEM.match(line) else "row" if listed else "paragraph"
-    return Block(kind, "", page=page)
+def _kind(line: str, listed: bool) -> BlockKind:
+    return "item" if is_item(line) else "row" if listed else "paragraph"
 
 
 def _is_wrapped(before: str, line: str, width: int) -> bool:
     """Whether a line ended because the next word would not have fitted."""
     if not 40 <= width <= _UNWRAPPED:
         return before.endswith("-")
-    if len(before) + 1 + len(line.split(" ", 1)[0]) > width - _SLACK:
+    if len(before) + 1 + len(line.partition(" ")[0]) > width - _SLACK:
         return True
     flowing = line[:1].islower() and before[-1:].isalpha() and len(before) >= 0.5 * width
     return flowing or (before.endswith("-") and len(before) >= 0.3 * width)
