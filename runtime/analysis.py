@@ -10,6 +10,7 @@ Nothing here changes the stored text or its offsets: terms only count.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,21 +50,28 @@ _EQUIVALENT = str.maketrans(
     }
 )  # fmt: skip
 
+# W: letters and digits of spaced scripts, L: letters, X: letters and digits of any script.
+_SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{X})
+      | (?P<compound>{W}+(?:[-_./:+]{W}+)+)
+      | (?P<signed>{L}[+\#]+(?!{X}))
+      | (?P<word>{W}+)"""
+_UNSPACED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+_IDEOGRAPHIC = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
 _SPLIT = regex.compile(
-    r"""(?P<ideographic>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)
-      | (?P<unspaced>[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+)
-      | (?P<hangul>\p{Hangul}+)
-      | (?P<number>\d+(?:[.,]\d+)+)(?![\p{L}\p{M}\p{N}])
-      | (?P<compound>W+(?:[-_./:+]W+)+)
-      | (?P<signed>\p{L}[+\#]+(?![\p{L}\p{M}\p{N}]))
-      | (?P<word>W+)""".replace(
-        "W",
-        r"[\p{L}\p{M}\p{N}--[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}"
-        r"\p{Myanmar}\p{Tibetan}\p{Hangul}]]",
+    rf"""(?P<ideographic>[{_IDEOGRAPHIC}]+)
+      | (?P<unspaced>[{_UNSPACED}]+)
+      | (?P<hangul>\p{{Hangul}}+)
+      | """
+    + _SPACED.format(
+        L=r"\p{L}",
+        W=rf"[\p{{L}}\p{{M}}\p{{N}}--[{_IDEOGRAPHIC}{_UNSPACED}\p{{Hangul}}]]",
+        X=r"[\p{L}\p{M}\p{N}]",
     ),
     regex.VERBOSE | regex.VERSION1,
 )
-_JOINT = regex.compile(r"[-_./:+]")
+# The same for lower-case ASCII, several times faster.
+_SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]", X="[a-z0-9]"), re.VERBOSE)
+_JOINT = re.compile(r"[-_./:+]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
 _MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC", "S235JR"
@@ -93,14 +101,14 @@ _SHORTEST_ROOT = 3  # letters of it
 _TURKISH = str.maketrans({"I": "ı", "İ": "i"})
 
 
-class _Chunks(dict[str, tuple[str, ...]]):
-    """Stretches without white space -> their terms. Most stretches recur, so they are kept."""
+class _Chunks(dict[str, str]):
+    """Stretches without white space -> their terms, spaced. Most stretches recur: they are kept."""
 
-    def __init__(self, analyse: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, analyse: Callable[[str], str]) -> None:
         super().__init__()
         self._analyse = analyse
 
-    def __missing__(self, chunk: str) -> tuple[str, ...]:
+    def __missing__(self, chunk: str) -> str:
         terms = self._analyse(chunk)
         if len(chunk) <= _LONGEST_CACHED:
             if len(self) >= _CACHE_LIMIT:
@@ -126,6 +134,15 @@ class Analyzer:
         self._has_compounds = stemmer in _COMPOUNDING
         self._is_plain = not self._has_compounds and stemmer != "turkish"
         self._chunks = _Chunks(self._chunk)
+        self._of_kind: dict[str | None, Callable[[str], Iterable[str]]] = {
+            "word": self._word,
+            "compound": self._compound,
+            "number": _number,
+            "signed": lambda found: (bare(found[0]), bare(found)),
+            "ideographic": lambda found: _grams(list(found), 1, 2),
+            "unspaced": lambda found: _grams(_CLUSTER.findall(found), 2, 3),
+            "hangul": _hangul,
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -144,7 +161,11 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The terms of `text` in order, repetitions kept. None of them holds white space."""
-        return list(chain.from_iterable(map(self._chunks.__getitem__, text.split())))
+        return self.spaced_terms(text).split()
+
+    def spaced_terms(self, text: str) -> str:
+        """The terms of `text` as one string, white space between them."""
+        return " ".join(map(self._chunks.__getitem__, text.split()))
 
     def occurrences(self, texts: Sequence[str], wanted: frozenset[str]) -> list[Counter[str]]:
         """How often each of the `wanted` terms occurs in each text.
@@ -154,7 +175,7 @@ class Analyzer:
         chunks = [text.split() for text in texts]
         relevant: dict[str, list[str]] = {}
         for chunk in set(chain.from_iterable(chunks)):
-            terms = self._chunks[chunk]
+            terms = self._chunks[chunk].split()
             if not wanted.isdisjoint(terms):
                 relevant[chunk] = [term for term in terms if term in wanted]
         return [
@@ -162,56 +183,39 @@ class Analyzer:
             for found in chunks
         ]
 
-    def _chunk(self, chunk: str) -> tuple[str, ...]:
+    def _chunk(self, chunk: str) -> str:
         """The terms of a stretch without white space."""
         word = chunk.strip(_PUNCTUATION)
-        found: Iterable[str]
-        if word.isascii() and word.isalpha() and self._is_plain:
-            found = (self._stem(word.casefold()),)  # most are plain words
-        else:
-            found = self._analyse(self._spell(chunk))
-        return tuple([term[:LONGEST_TERM] for term in found if term])
+        if word.isascii() and word.isalpha() and self._is_plain:  # most are plain words
+            return self._stem(word.casefold())[:LONGEST_TERM]
+        return " ".join([term[:LONGEST_TERM] for term in self._analyse(self._spell(chunk))])
 
     def _spell(self, chunk: str) -> str:
         return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
 
-    def _analyse(self, spelt: str) -> Iterator[str]:
-        for match in _SPLIT.finditer(spelt):
-            kind, found = match.lastgroup, match.group()
-            if kind == "word":
-                yield from self._word(found)
-            elif kind == "compound":
-                yield from self._compound(found)
-            elif kind == "number":
-                yield from _number(found)
-            elif kind == "signed":
-                yield bare(found[0])
-                yield bare(found)
-            elif kind == "ideographic":
-                yield from _grams(list(found), 1, 2)
-            elif kind == "unspaced":
-                yield from _grams(_CLUSTER.findall(found), 2, 3)
-            else:  # hangul: spaced, but with endings grown onto the words
-                yield found
-                if len(found) > 2:
-                    yield from _grams(list(found), 2, 2)
+    def _analyse(self, spelt: str) -> list[str]:
+        terms: list[str] = []
+        for match in (_SPLIT_ASCII if spelt.isascii() else _SPLIT).finditer(spelt):
+            terms += self._of_kind[match.lastgroup](match.group())
+        return terms
 
-    def _word(self, word: str) -> Iterator[str]:
+    def _word(self, word: str) -> Iterable[str]:
         """A word or a number is one thing; a code of both is kept whole beside its parts."""
         if word.isdecimal():
-            yield word
-        elif word.isalpha():
-            yield from self._letters(word)
-        else:
-            runs = _RUN.findall(word)
-            if len(runs) > 1:
-                yield bare(word)
-            if len(runs) <= _MOST_RUNS or _FOUR_RUNS.fullmatch(word):
-                for run in runs:
-                    yield from self._letters(run)
+            return (word,)
+        if word.isalpha():
+            return self._letters(word)
+        runs = _RUN.findall(word)
+        terms = [bare(word)] if len(runs) > 1 else []
+        if len(runs) <= _MOST_RUNS or _FOUR_RUNS.fullmatch(word):
+            for run in runs:
+                terms += self._letters(run)
+        return terms
 
     def _letters(self, word: str) -> Iterable[str]:
-        script = None if word.isascii() else _SCRIPT.match(word)
+        if word.isascii():
+            return self._latin(word)
+        script = _SCRIPT.match(word)
         stem = self._of_script.get(script.lastgroup or "") if script else None
         return stem(word) if stem else self._latin(word)
 
@@ -228,15 +232,14 @@ class Analyzer:
             terms += _grams(list(unaccented), _GRAM, _GRAM)
         return dict.fromkeys(terms)
 
-    def _compound(self, compound: str) -> Iterator[str]:
+    def _compound(self, compound: str) -> list[str]:
         """The parts; and the whole without its joints, unless it only lists numbers or words."""
         parts = _JOINT.split(compound)
-        for part in parts:
-            yield from self._word(part)
-        has_letter = any(c.isalpha() for c in compound)
-        has_digit = any(c.isdigit() for c in compound)
-        if has_letter and (has_digit or "-" in compound or "_" in compound):
-            yield bare("".join(parts))
+        terms = [term for part in parts for term in self._word(part)]
+        is_code = "-" in compound or "_" in compound or any(map(str.isdigit, compound))
+        if is_code and any(map(str.isalpha, compound)):
+            terms.append(bare("".join(parts)))
+        return terms
 
 
 def fold(text: str) -> str:
@@ -270,6 +273,13 @@ def _number(number: str) -> Iterator[str]:
         yield "".join(parts)
     elif len(parts) > 2:
         yield from parts
+
+
+def _hangul(found: str) -> Iterator[str]:
+    """Spaced, but with endings grown onto the words."""
+    yield found
+    if len(found) > 2:
+        yield from _grams(list(found), 2, 2)
 
 
 def _grams(units: list[str], shortest: int, longest: int) -> Iterator[str]:

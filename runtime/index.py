@@ -129,10 +129,13 @@ class PassageIndex:
     def apply(
         self,
         removed: Iterable[int],
-        added: Iterable[tuple[int, Sequence[str]]],
+        added: Iterable[tuple[int, str]],
         sequence: int,
     ) -> None:
         """Remove and add passages, and publish the result as `sequence`: all of it, or nothing.
+
+        Args:
+            added: number and terms of each, white space between the terms.
 
         Raises:
             KnowledgeBaseNotWritable: read-only folder or full disk; the index is as before.
@@ -148,7 +151,7 @@ class PassageIndex:
         self.refresh()
 
     def _apply(
-        self, removed: Iterable[int], added: Iterable[tuple[int, Sequence[str]]], sequence: int
+        self, removed: Iterable[int], added: Iterable[tuple[int, str]], sequence: int
     ) -> None:
         if self._writer is None:
             _sweep(self._path)
@@ -159,7 +162,7 @@ class PassageIndex:
         for number, terms in added:
             document = tantivy.Document()
             document.add_unsigned("passage", number)
-            document.add_text("terms", " ".join(terms))
+            document.add_text("terms", terms)
             writer.add_document(document)
         self._delete(writer, _MARKER)
         marker = tantivy.Document()

@@ -403,7 +403,8 @@ class KnowledgeBase:
     def indexed_terms(self) -> Iterator[tuple[int, list[str]]]:
         """Number and terms of every passage, as they are indexed."""
         with self._reading():
-            yield from self._terms_of_born(-1)
+            for number, terms in self._terms_of_born(-1):
+                yield number, terms.split()
 
     def windows(self, passage_ids: Sequence[int]) -> list[Window]:
         """The windows of the passages, in the order given; within a passage, in order of place.
@@ -610,14 +611,14 @@ class KnowledgeBase:
                 index.apply(died, self._terms_of_born(index.sequence), sequence)
         self._purge(sequence)
 
-    def _terms_of_born(self, after: int) -> Iterator[tuple[int, list[str]]]:
-        """Number and terms of the passages that an index at change `after` lacks, in order."""
+    def _terms_of_born(self, after: int) -> Iterator[tuple[int, str]]:
+        """Number and spaced terms of the passages that an index at change `after` lacks."""
         for document_id, title in catalogue.documents_born(self._connection, after):
             headings = catalogue.headings(self._connection, document_id)
             rows = catalogue.passages_of(self._connection, document_id)
             above = contexts((row.span for row in rows), title, headings)
             for row, context in zip(rows, above, strict=True):
-                yield row.id, self._analyzer.terms(f"{context}\n{row.text}")
+                yield row.id, self._analyzer.spaced_terms(f"{context}\n{row.text}")
 
     def _purge(self, sequence: int) -> None:
         with translated(self.path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.analysis import LONGEST_TERM, Analyzer, fold, spell
+from runtime.analysis import _SPLIT, _SPLIT_ASCII, LONGEST_TERM, Analyzer, fold, spell
 
 PLAIN = Analyzer()
 
@@ -288,3 +288,13 @@ def test_counting_occurrences_equals_counting_all_terms(
 ) -> None:
     expected = [Counter(term for term in PLAIN.terms(text) if term in wanted) for text in texts]
     assert PLAIN.occurrences(texts, wanted) == expected
+
+
+@given(st.text(st.sampled_from("ab19-_./:+#,' %"), max_size=30))
+def test_the_ascii_pattern_splits_as_the_general_one(text: str) -> None:
+    """Fast equals slow: number, compound, signed and word, told apart the same."""
+    fast, slow = (
+        [(match.lastgroup, match.group()) for match in pattern.finditer(text)]
+        for pattern in (_SPLIT_ASCII, _SPLIT)
+    )
+    assert fast == slow

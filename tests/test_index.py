@@ -21,7 +21,7 @@ ANALYZER = Analyzer()
 
 def _index(path: Path, texts: list[str]) -> PassageIndex:
     index = PassageIndex.create(path)
-    index.apply((), ((i, ANALYZER.terms(text)) for i, text in enumerate(texts, 1)), 1)
+    index.apply((), ((i, ANALYZER.spaced_terms(text)) for i, text in enumerate(texts, 1)), 1)
     return index
 
 
@@ -122,7 +122,7 @@ def test_of_too_many_terms_the_rarest_count(tmp_path: Path) -> None:
 def test_a_commit_is_seen_by_others_after_they_refresh(tmp_path: Path) -> None:
     writer = _index(tmp_path / "i", ["one", "two"])
     reader = PassageIndex.open(tmp_path / "i")
-    writer.apply([1], [(3, ["three"])], 2)
+    writer.apply([1], [(3, "three")], 2)
     assert (reader.sequence, reader.passages) == (1, 2)
     assert reader.search(["three"], 5) == []
     reader.refresh()
@@ -135,12 +135,12 @@ def test_an_apply_that_fails_publishes_nothing(tmp_path: Path) -> None:
     index = _index(tmp_path / "i", ["one", "two"])
 
     def terms() -> object:
-        yield 3, ["three"]
+        yield 3, "three"
         raise RuntimeError("half-way")
 
     with pytest.raises(RuntimeError, match="half-way"):
         index.apply([1], terms(), 2)  # type: ignore[arg-type]
-    index.apply((), [(4, ["four"])], 3)
+    index.apply((), [(4, "four")], 3)
     assert sorted(index.passage_ids()) == [1, 2, 4]
     assert index.sequence == 3
 
