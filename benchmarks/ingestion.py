@@ -25,7 +25,6 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +35,7 @@ from runtime.knowledge_base import KnowledgeBase
 from runtime.passages import cut_passages
 from runtime.readers import ReadOptions
 from runtime.readers.context import Context
+from runtime.readers.messages import from_message, to_message
 from runtime.readers.reading import parse_bytes
 from runtime.sandbox import encode
 
@@ -120,9 +120,9 @@ def _read(name: str, data: bytes) -> list[ParsedDocument]:
 
 def _through_the_pipe(document: ParsedDocument) -> ParsedDocument:
     """What child and parent do with the document."""
-    raw = encode({"documents": [asdict(document)]})
+    raw = encode({"documents": [to_message(document)]})
     told = json.loads(raw[4:].decode("utf-8", "surrogatepass"))["documents"][0]
-    return ParsedDocument(**told)
+    return from_message(told)
 
 
 def _print(seconds: dict[str, float], megabytes: float, files: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import runtime.errors
-from runtime.documents import Flag, Heading, Page, ParsedDocument
+from runtime.documents import ParsedDocument
 from runtime.errors import (
     DamagedDocument,
     DocumentError,
@@ -21,6 +21,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.readers.discovery import FoundFile, FoundFiles, display_name, find_files
+from runtime.readers.messages import from_message
 from runtime.readers.options import MIB, ReadOptions
 from runtime.sandbox import ChildDied, ChildNotStarted, ChildSaidTooMuch, ChildTimedOut, Sandbox
 
@@ -100,7 +101,7 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     if "error" in reply:
         raise _error(reply["error"])
     failures = tuple(_error(told) for told in reply["failures"])
-    documents = tuple(_document(told) for told in reply["documents"])
+    documents = tuple(from_message(told) for told in reply["documents"])
     if not documents:
         raise failures[0]
     return ReadFile(documents, failures, reply["content_sha256"], reply["size"])
@@ -164,19 +165,6 @@ def _mib(path: Path | str) -> float:
         return os.stat(path).st_size / MIB
     except OSError:
         return 0.0
-
-
-def _document(told: dict[str, Any]) -> ParsedDocument:
-    return ParsedDocument(
-        source=told["source"],
-        title=told["title"],
-        media_type=told["media_type"],
-        text=told["text"],
-        breaks=tuple(told["breaks"]),
-        pages=tuple(Page(**page) for page in told["pages"]),
-        headings=tuple(Heading(**heading) for heading in told["headings"]),
-        flags=tuple(Flag(**flag) for flag in told["flags"]),
-    )
 
 
 def _error(told: dict[str, Any]) -> DocumentError:

@@ -8,7 +8,6 @@ import resource
 import signal
 import stat
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from runtime.errors import (
     UnsupportedDocument,
 )
 from runtime.readers.context import Context
+from runtime.readers.messages import to_message
 from runtime.readers.options import ReadOptions
 from runtime.readers.reading import parse_bytes
 from runtime.sandbox import Message, serve
@@ -101,7 +101,7 @@ def _read(path: bytes, source: str, context: Context) -> Message:
             "It changed while it was read", where=source, fix="Add it again when it is complete."
         )
     return {
-        "documents": [asdict(document) for document in documents],
+        "documents": [to_message(document) for document in documents],
         "failures": [_told(failure) for failure in context.failures],
         "content_sha256": hashlib.sha256(data).hexdigest(),
         "size": len(data),
