@@ -32,7 +32,6 @@ _IN_CONTEXT = (
 _LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
 _OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
 _RUN_OF_SPACES = re.compile(r" {2,}")
-_SPACE_AT_LINE_EDGE = re.compile(r" *\n *")
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
 
 # Scripts in which a joiner changes what is read: Arabic, Syriac, N'Ko, Indic, Tibetan, Myanmar,
@@ -57,8 +56,11 @@ def clean_characters(text: str) -> str:
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    text = repair_mojibake(text)
-    for character in set(text):  # few, so that each rule costs one pass in C where it applies
+    characters = set(text)  # few, so that each rule costs one pass in C where it applies
+    if not _MOJIBAKE_LEADS.isdisjoint(characters):
+        text = repair_mojibake(text)
+        characters = set(text)
+    for character in characters:
         if character == "\n" or " " <= character <= "~":
             continue
         replacement = _replacement(character)
@@ -115,7 +117,7 @@ def clean_block(text: str) -> str:
     if "  " in text:
         text = _RUN_OF_SPACES.sub(" ", text)
     if "\n" in text:
-        text = _MANY_LINE_ENDS.sub("\n\n", _SPACE_AT_LINE_EDGE.sub("\n", text))
+        text = _MANY_LINE_ENDS.sub("\n\n", "\n".join(map(str.strip, text.split("\n"))))
     return text.strip()
 
 
@@ -211,6 +213,7 @@ _MOJIBAKE = re.compile(
     f"(?:[\u00c2-\u00df][{_CONTINUATION}]|[\u00e0-\u00ef][{_CONTINUATION}]{{2}}"
     f"|[\u00f0-\u00f4][{_CONTINUATION}]{{3}})+"
 )
+_MOJIBAKE_LEADS = frozenset(map(chr, range(0xC2, 0xF5)))
 # Pairs that are also ordinary text: a capital letter with a closing quote, degree or ordinal mark.
 _CERTAIN_ALONE = re.compile(f"[\u00c2\u00c3\u00e2][{_CONTINUATION}]")
 
