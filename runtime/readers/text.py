@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import count
 
 from runtime.cleaning import (
     EdgeLine,
@@ -131,20 +132,14 @@ def _without_furniture(pages: list[list[str]]) -> list[list[str]]:
 
 
 def _without_contents(pages: list[list[str]]) -> list[list[str]]:
+    """The pages without tables of contents and lines that only number a page."""
     flat = [line for lines in pages for line in lines]
-    contents = contents_lines(flat)
-    kept: list[list[str]] = []
-    index = 0
-    for lines in pages:
-        kept.append(
-            [
-                line
-                for i, line in enumerate(lines, index)
-                if not line or (i not in contents and not is_page_label(line))
-            ]
-        )
-        index += len(lines)
-    return kept
+    dropped = contents_lines(flat)
+    dropped.update(i for i, line in enumerate(flat) if line and is_page_label(line))
+    if not dropped:
+        return pages
+    numbers = count()
+    return [[line for line in lines if next(numbers) not in dropped] for lines in pages]
 
 
 def _wrap_width(lines: list[str]) -> int:
