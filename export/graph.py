@@ -88,6 +88,39 @@ def fuse(path: Path, model_type: str, heads: int, hidden: int) -> onnx.ModelProt
     return model
 
 
+def split_skip_norms(model: onnx.ModelProto) -> None:
+    """Make additions and a LayerNormalization of each SkipLayerNormalization.
+
+    ONNX Runtime's CPU kernel of the fused operator is slower than its parts: the 6-layer verifier
+    takes 6 to 9 % less time without it (`benchmarks.bundle_speed`). INT8 graphs gain nothing.
+    """
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        nodes += _norm_parts(node) if node.op_type == "SkipLayerNormalization" else [node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _norm_parts(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    first, skip, scale, shift, *bias = node.input
+    kept = node.output[3] if len(node.output) > 3 else ""  # the sum, where others read it too
+    if bias and bias[0]:
+        biased = f"{node.name}_biased"
+        yield helper.make_node("Add", [first, bias[0]], [biased], name=biased)
+        first = biased
+    total = kept or f"{node.name}_sum"
+    yield helper.make_node("Add", [first, skip], [total], name=f"{node.name}_sum")
+    epsilon = helper.get_node_attr_value(node, "epsilon")
+    yield helper.make_node(
+        "LayerNormalization",
+        [total, scale, shift],
+        [node.output[0]],
+        name=f"{node.name}_norm",
+        axis=-1,
+        epsilon=epsilon,
+    )
+
+
 def node_counts(model: onnx.ModelProto) -> dict[str, int]:
     """How many nodes of each type, most frequent first."""
     return dict(Counter(node.op_type for node in model.graph.node).most_common())

@@ -217,7 +217,7 @@ class Corpus:
         self.padding = _padding_id(encoder)
         self._folder = tempfile.TemporaryDirectory(prefix="specrag-train-")
         self._index = PassageIndex.create(Path(self._folder.name) / "index")
-        texts = (self._analyzer.terms(self.text(window)) for window in self.windows)
+        texts = (self._analyzer.spaced_terms(self.text(window)) for window in self.windows)
         self._index.apply((), enumerate(texts, start=1), sequence=1)
 
     def close(self) -> None:

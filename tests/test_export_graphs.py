@@ -261,6 +261,37 @@ def test_two_graphs_share_one_fp16_file(tmp_path, bias):
         )
 
 
+@pytest.mark.parametrize(("bias", "kept"), [(True, False), (False, False), (True, True)])
+def test_split_norms_compute_what_the_fused_ones_did(bias, kept):
+    """With and without the bias, and where the sum is read by others too."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=8).astype(np.float32) for name in ("scale", "shift", "bias")}
+    node = helper.make_node(
+        "SkipLayerNormalization",
+        ["x", "skip", "scale", "shift", *(["bias"] if bias else [])],
+        ["normed", "", "", "sum"] if kept else ["normed"],
+        name="norm",
+        domain="com.microsoft",
+        epsilon=1e-5,
+    )
+    nodes = [node, helper.make_node("Add", ["normed", "sum" if kept else "x"], ["out"])]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "length", 8])
+        for name in ("x", "skip", "out")
+    ]
+    initializers = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "norm", values[:2], values[2:], initializers),
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=10,
+    )
+    feeds = {name: rng.normal(size=(2, 3, 8)).astype(np.float32) for name in ("x", "skip")}
+    before = run(model, **feeds)
+    graph.split_skip_norms(model)
+    assert "SkipLayerNormalization" not in graph.node_counts(model)
+    np.testing.assert_allclose(run(model, **feeds), before, atol=1e-5)
+
+
 def test_a_bundle_of_graphs_is_relocatable(tmp_path):
     """External data is found beside the graph, wherever the folder is moved to."""
     x = np.ones((1, 32), dtype=np.float32)
