@@ -30,7 +30,7 @@ class PassageOptions:
 
 @dataclass(slots=True)
 class _Block:
-    span: Span
+    start: int
     size: int
     level: int  # of the heading it begins with; 0 without one
 
@@ -51,8 +51,8 @@ def cut_passages(document: ParsedDocument, options: PassageOptions | None = None
         else:
             full = size + block.size > options.target
         if full and not only_headings:
-            passages.append(Span(start, block.span.start))
-            start, size, only_headings = block.span.start, 0, True
+            passages.append(Span(start, block.start))
+            start, size, only_headings = block.start, 0, True
         size += block.size
         only_headings = only_headings and block.level > 0
     if start < len(document.text):
@@ -102,10 +102,10 @@ def _blocks(document: ParsedDocument, options: PassageOptions) -> Iterator[_Bloc
         size = _size(text[start:end])
         level = levels.get(start, 0)
         if size <= options.longest:
-            yield _Block(Span(start, end), size, level)
+            yield _Block(start, size, level)
             continue
         for piece in _pieces(text, Span(start, end), size, options):
-            yield _Block(piece, _size(piece.of(text)), level if piece.start == start else 0)
+            yield _Block(piece.start, _size(piece.of(text)), level if piece.start == start else 0)
 
 
 def _pieces(text: str, block: Span, size: int, options: PassageOptions) -> Iterator[Span]:
