@@ -224,11 +224,14 @@ def test_a_stream_that_was_closed(shell: Shell, closed: str) -> None:
 
 
 def test_ctrl_c_while_adding_keeps_what_was_published(shell: Shell) -> None:
+    """The signal comes when the writer has begun: Python still starting would die of it."""
     text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
     for number in range(30):
         shell.write(f"many/{number}.txt", text)
     process = shell.start("add", str(shell.home / "many"))
-    time.sleep(1.0)
+    until = time.monotonic() + 60
+    while not (shell.kb / "writer.lock").exists() and time.monotonic() < until:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode in (0, 130), "it may have been done already"
