@@ -287,6 +287,14 @@ class KnowledgeBase:
             )
         return found
 
+    def is_superseded(self, window: Window) -> bool:
+        """Whether the window's document says of itself that it is no longer in force.
+
+        Raises:
+            KnowledgeBaseError: as `document`.
+        """
+        return self.document(window.document_id).superseded is not None
+
     def find(self, source: str) -> Document | None:
         """The newest document of a source; within a batch, also one not published yet."""
         with self._reading() as connection:
@@ -420,8 +428,9 @@ class KnowledgeBase:
                     "The knowledge base was opened without the drafter's tokenizer",
                     where=str(self.path),
                 )
-            found = catalogue.passages(connection, list(dict.fromkeys(passage_ids)))
-            rows = [found[number] for number in dict.fromkeys(passage_ids) if number in found]
+            numbers = list(dict.fromkeys(passage_ids))
+            found = catalogue.passages(connection, numbers)
+            rows = [found[number] for number in numbers if number in found]
             cut = self._cut(self.tokenizer, rows)
             return [_window(row, i, one) for row in rows for i, one in enumerate(cut[row.id])]
 

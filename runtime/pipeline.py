@@ -339,7 +339,7 @@ class Pipeline:
             best, confidence = self._best("speculative", record.verified.verdicts, calibration)
             return _Proposal(
                 "speculative",
-                best.draft.window,
+                best.window,
                 best.span,
                 best.draft.rationale_text,
                 confidence,
@@ -384,12 +384,9 @@ class Pipeline:
         judged = [(each, calibration.confidence(route, each.scored)) for each in candidates]
         least = judged[0][1].value - _ABOUT_EQUAL
         about_equal = (pair for pair in judged if pair[1].value >= least)
-        in_force = (pair for pair in about_equal if not self._is_superseded(pair[0]))
+        is_superseded = self.knowledge_base.is_superseded
+        in_force = (pair for pair in about_equal if not is_superseded(pair[0].window))
         return next(in_force, judged[0])
-
-    def _is_superseded(self, candidate: Verdict | Reading) -> bool:
-        window = candidate.draft.window if isinstance(candidate, Verdict) else candidate.window
-        return self.knowledge_base.document(window.document_id).superseded is not None
 
     def _wants_standard(
         self, proposal: _Proposal | None, options: AskOptions, threshold: float

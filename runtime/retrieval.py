@@ -119,13 +119,9 @@ def _best_distinct(
         if twin is None:
             shingles.append(own)
             chosen.append(RetrievedWindow(windows[i], scores[i], len(chosen)))
-        elif _superseded(kb, chosen[twin].window) and not _superseded(kb, windows[i]):
+        elif kb.is_superseded(chosen[twin].window) and not kb.is_superseded(windows[i]):
             chosen[twin] = replace(chosen[twin], window=windows[i])
     return chosen
-
-
-def _superseded(kb: KnowledgeBase, window: Window) -> bool:
-    return kb.document(window.document_id).superseded is not None
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:

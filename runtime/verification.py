@@ -80,6 +80,11 @@ class Verdict:
     scored: ScoredSpan
     context_tokens: int
 
+    @property
+    def window(self) -> Window:
+        """The window in which the answer was drafted."""
+        return self.draft.window
+
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:

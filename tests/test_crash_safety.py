@@ -224,9 +224,7 @@ def test_a_disk_that_fills_up_says_so_and_loses_nothing(
     folder: Path, full_disk: str, seed: int
 ) -> None:
     available = random.Random(seed).randrange(2_000, 600_000)
-    done = _run(_FILL.format(folder=str(folder)), LD_PRELOAD=full_disk, DISK_BYTES=str(available))
-    assert done.returncode == 3, done.stderr[-2000:]
-    assert done.stdout.startswith("KnowledgeBaseNotWritable"), done.stdout
+    _run_until_full(_FILL, folder, full_disk, available)
     with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
         assert reader.verify() == ()
         assert [document.source for document in reader.documents()] != []
@@ -234,10 +232,7 @@ def test_a_disk_that_fills_up_says_so_and_loses_nothing(
         assert kb.verify() == ()
         assert sorted(document.source for document in kb.documents()) == ["doc0", "doc1", "doc2"]
         for document in kb.documents():
-            text = kb.text(document.id)
-            found = re.match(r"In doc(\d+)v(\d+) ", text)
-            assert found is not None
-            assert text == text_of(int(found[1]), int(found[2]))
+            _version_of(kb, document)
 
 
 _FILL_BATCHES = """
@@ -263,10 +258,7 @@ def test_a_disk_that_fills_up_during_a_batch_leaves_whole_parts(
 ) -> None:
     """Batches are published in parts: each document is of the last part published, or as before."""
     available = random.Random(100 + seed).randrange(20_000, 3_000_000)
-    code = _FILL_BATCHES.format(folder=str(folder))
-    done = _run(code, LD_PRELOAD=full_disk, DISK_BYTES=str(available))
-    assert done.returncode == 3, done.stderr[-2000:]
-    assert done.stdout.startswith("KnowledgeBaseNotWritable"), done.stdout
+    _run_until_full(_FILL_BATCHES, folder, full_disk, available)
     with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
         assert reader.verify() == ()
     with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
@@ -278,6 +270,13 @@ def test_a_disk_that_fills_up_during_a_batch_leaves_whole_parts(
         kb.add_many((numbered(number, 50), "x", 1) for number in range(30))
         assert {_version_of(kb, document) for document in kb.documents()} == {50}
         assert kb.verify() == ()
+
+
+def _run_until_full(code: str, folder: Path, full_disk: str, available: int) -> None:
+    """Write with `code` on a disk of `available` bytes, which must end in the one right error."""
+    done = _run(code.format(folder=str(folder)), LD_PRELOAD=full_disk, DISK_BYTES=str(available))
+    assert done.returncode == 3, done.stderr[-2000:]
+    assert done.stdout.startswith("KnowledgeBaseNotWritable"), done.stdout
 
 
 def _version_of(kb: KnowledgeBase, document: Document) -> int:
