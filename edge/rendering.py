@@ -156,8 +156,8 @@ def show_place(screen: Screen, citation: Citation, indent: int) -> None:
 
 
 def superseded_warning(citation: Citation) -> str:
-    """That a citation's document is no longer in force, in its own words."""
-    return f"from a superseded document, which says: “{one_line(citation.superseded or '')}”"
+    """That a citation's document is no longer in force, and why."""
+    return f"from a superseded document: {one_line(citation.superseded or '')}"
 
 
 def surroundings(

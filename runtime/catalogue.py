@@ -14,11 +14,18 @@ from dataclasses import dataclass
 
 from runtime.documents import Document, Flag, Heading, Span
 from runtime.errors import KnowledgeBaseDamaged
-from runtime.flags import HARMLESS
+from runtime.flags import HARMLESS, SUPERSEDED
 
 # The plus keeps SQLite from using the index on `born`, which nearly all documents match.
 _VISIBLE = "+born <= :at AND (died IS NULL OR died > :at)"
 _SQL_VARIABLES = 500
+_NEWEST = 2**62  # a change after all others
+# The documents of which a newer revision is visible, with their and its labels.
+_OLDER_REVISIONS = (
+    "SELECT older.document_id, older.label, newer.label, source FROM revisions AS older "
+    "JOIN revisions AS newer ON newer.series = older.series AND newer.rank > older.rank "
+    f"JOIN documents ON documents.id = newer.document_id WHERE {_VISIBLE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,9 @@ def document(connection: sqlite3.Connection, at: int, document_id: int) -> Docum
 
 def newest(connection: sqlite3.Connection, source: str) -> Document | None:
     """The newest document of a source, published or not."""
-    found = _documents(connection, "source = :source AND died IS NULL", {"source": source})
+    found = _documents(
+        connection, f"source = :source AND {_VISIBLE}", {"source": source, "at": _NEWEST}
+    )
     return found[0] if found else None
 
 
@@ -111,12 +120,29 @@ def _documents(
         values,
     ):
         flags.setdefault(number, []).append(Flag(kind, detail))
+    for number, flag in _newer_revisions(connection, condition, values).items():
+        flags.setdefault(number, []).append(flag)
     rows: Iterable[tuple[int, str, str, str, str, int, int, int, str]] = connection.execute(
         "SELECT id, source, title, media_type, content_sha256, size, characters, passages, "
         f"added_at FROM documents WHERE {condition} ORDER BY id",
         values,
     )
     return [Document(*row, tuple(flags.get(row[0], ()))) for row in rows]
+
+
+def _newer_revisions(
+    connection: sqlite3.Connection, condition: str, values: dict[str, object]
+) -> dict[int, Flag]:
+    """For the documents of which a newer revision is there: a flag that names the newest."""
+    rows = connection.execute(
+        f"{_OLDER_REVISIONS} AND older.document_id IN "
+        f"(SELECT id FROM documents WHERE {condition}) ORDER BY newer.rank, newer.document_id",
+        values,
+    )
+    return {
+        number: Flag(SUPERSEDED, f"{label}; {newer} is in {source}")
+        for number, label, newer, source in rows
+    }
 
 
 def page_at(connection: sqlite3.Connection, document_id: int, position: int) -> int | None:
@@ -207,7 +233,8 @@ def totals(connection: sqlite3.Connection, at: int) -> Totals:
         f"SELECT count(*), total(characters) FROM documents WHERE {_VISIBLE}", values
     ).fetchone()
     of_flagged = connection.execute(
-        "SELECT count(DISTINCT document_id) FROM flags "
+        "SELECT count(*) FROM (SELECT document_id FROM flags UNION "
+        f"SELECT document_id FROM ({_OLDER_REVISIONS})) "
         f"WHERE document_id IN (SELECT id FROM documents WHERE {_VISIBLE})",
         values,
     ).fetchone()[0]

@@ -66,6 +66,18 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class Revision:
+    """Which revision of which document: comparable where `series` are equal, by `rank` as text.
+
+    `label` is as people read it: "Revision C".
+    """
+
+    series: str
+    rank: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedDocument:
     """What a reader makes of one file: cleaned text with its structure. Nothing is stored yet.
 
@@ -81,6 +93,7 @@ class ParsedDocument:
     pages: tuple[Page, ...] = ()
     headings: tuple[Heading, ...] = ()
     flags: tuple[Flag, ...] = ()
+    revision: Revision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,10 @@ class Document:
 
     @property
     def superseded(self) -> str | None:
-        """Where the document says that it is no longer in force, if it does."""
+        """Why the document is no longer in force: its own words, or which newer revision there is.
+
+        None if it is in force, as far as is known.
+        """
         return next((flag.detail for flag in self.flags if flag.kind == SUPERSEDED), None)
 
 
@@ -148,7 +164,7 @@ class RetrievedWindow:
 class Citation:
     """The exact place of a quote. `page` and `heading_path` are absent where they are not known.
 
-    `superseded` quotes where the document says of itself that it is no longer in force, if it does.
+    `superseded` says why the document is no longer in force, if it is not: see `Document`.
     """
 
     document_id: int

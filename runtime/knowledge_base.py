@@ -288,7 +288,7 @@ class KnowledgeBase:
         return found
 
     def is_superseded(self, window: Window) -> bool:
-        """Whether the window's document says of itself that it is no longer in force.
+        """Whether the window's document is no longer in force, as far as is known.
 
         Raises:
             KnowledgeBaseError: as `document`.

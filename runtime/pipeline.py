@@ -12,7 +12,7 @@ abstained     nothing reached the threshold: no answer, but the closest passages
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
@@ -23,6 +23,7 @@ from runtime.errors import KnowledgeBaseEmpty, QuestionError, RunTimedOut, Sessi
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
 from runtime.subsets import Subset, partition
+from runtime.supersession import asks_for_superseded
 from runtime.trace import DraftTrace, PlacementTrace, Stage, SubsetTrace, Trace
 from runtime.verification import (
     Reading,
@@ -36,8 +37,6 @@ from runtime.verification import (
 Route = Literal["speculative", "standard", "drafter", "abstained"]
 AskedRoute = Literal["auto", "speculative", "standard", "drafter"]
 Judged = TypeVar("Judged", Verdicts, Readings)
-Candidate = TypeVar("Candidate", Verdict, Reading)
-_ABOUT_EQUAL = 0.1  # of confidence, within which a document in force wins over a superseded one
 MAX_QUESTION_CHARACTERS = 2000
 
 
@@ -146,7 +145,10 @@ Event = Retrieved | Drafted | Verified | ReadWindows | Answered
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
-    """An answer that one route would give, not yet accepted."""
+    """An answer that one route would give, not yet accepted.
+
+    `stands_back`: its document is superseded, and the question does not ask for such a one.
+    """
 
     route: Route
     window: Window
@@ -154,6 +156,7 @@ class _Proposal:
     rationale: str
     confidence: Confidence
     draft: Draft | None
+    stands_back: bool
 
 
 class Pipeline:
@@ -221,9 +224,9 @@ class Pipeline:
         return self._ask(question, options, threshold)
 
     def _ask(self, question: str, options: AskOptions, threshold: float) -> Iterator[Event]:
-        record = _Record(time.perf_counter())
+        started = time.perf_counter()
         retrieved = self._retrieve(question, options)
-        record.retrieved = retrieved
+        record = _Record(started, retrieved)
         yield retrieved
 
         proposal: _Proposal | None = None
@@ -239,13 +242,14 @@ class Pipeline:
                     record.verified = verified
                     yield verified
                     why = verified.failure or ""
-                proposal = self._speculative_proposal(record, options)
+                proposal = _preferred(self._speculative_proposals(record, options), threshold)
             if self._wants_standard(proposal, options, threshold):
-                why = why or _too_low("the best draft", proposal, threshold)
+                why = why or _why_standard(proposal, threshold)
                 reading = self._read(question, retrieved.windows, options)
                 record.read = reading
                 yield reading
-                proposal = self._standard_proposal(reading, options) or proposal
+                read = self._standard_proposals(question, reading, options)
+                proposal = _better(proposal, _preferred(read, threshold), threshold)
         yield Answered(self._finish(question, proposal, record, options, threshold, why))
 
     # Stages
@@ -332,61 +336,55 @@ class Pipeline:
         )
         return self.calibration if fitted else Calibration({})
 
-    def _speculative_proposal(self, record: _Record, options: AskOptions) -> _Proposal | None:
-        """The best verdict; the best draft, unverified, where no verifier could be asked."""
-        calibration = self._calibration_for(options)
+    def _speculative_proposals(self, record: _Record, options: AskOptions) -> Iterator[_Proposal]:
+        """The verdicts, best first; the drafts, unverified, where no verifier could be asked."""
+        calibration, question = self._calibration_for(options), record.retrieved.question
         if record.verified is not None and record.verified.verdicts:
-            best, confidence = self._best("speculative", record.verified.verdicts, calibration)
-            return _Proposal(
-                "speculative",
-                best.window,
-                best.span,
-                best.draft.rationale_text,
-                confidence,
-                best.draft,
-            )
-        if record.drafted is not None and record.drafted.drafts:
-            draft = record.drafted.drafts[0]
-            return _Proposal(
-                "drafter",
-                draft.window,
-                draft.span,
-                draft.rationale_text,
-                calibration.confidence("drafter", draft.scored),
-                draft,
-            )
-        return None
+            for verdict in record.verified.verdicts:
+                yield _Proposal(
+                    "speculative",
+                    verdict.window,
+                    verdict.span,
+                    verdict.draft.rationale_text,
+                    calibration.confidence("speculative", verdict.scored),
+                    verdict.draft,
+                    self._stands_back(question, verdict.window),
+                )
+        elif record.drafted is not None:
+            for draft in record.drafted.drafts:
+                yield _Proposal(
+                    "drafter",
+                    draft.window,
+                    draft.span,
+                    draft.rationale_text,
+                    calibration.confidence("drafter", draft.scored),
+                    draft,
+                    self._stands_back(question, draft.window),
+                )
 
-    def _standard_proposal(self, reading: ReadWindows, options: AskOptions) -> _Proposal | None:
-        if not reading.readings:
-            return None
+    def _standard_proposals(
+        self, question: str, reading: ReadWindows, options: AskOptions
+    ) -> Iterator[_Proposal]:
+        """The readings, best first."""
         calibration = self._calibration_for(options)
-        best, confidence = self._best("standard", reading.readings, calibration)
-        window = best.window
-        rationale = rationale_span(window, best.span, options.drafting.rationale_tokens)
-        return _Proposal(
-            "standard",
-            window,
-            best.span,
-            rationale.shifted(-window.passage.start).of(window.passage_text),
-            confidence,
-            None,
-        )
+        for found in reading.readings:
+            window = found.window
+            rationale = rationale_span(window, found.span, options.drafting.rationale_tokens)
+            yield _Proposal(
+                "standard",
+                window,
+                found.span,
+                rationale.shifted(-window.passage.start).of(window.passage_text),
+                calibration.confidence("standard", found.scored),
+                None,
+                self._stands_back(question, window),
+            )
 
-    def _best(
-        self, route: Route, candidates: Sequence[Candidate], calibration: Calibration
-    ) -> tuple[Candidate, Confidence]:
-        """The first of `candidates`, which are best first, with its confidence.
-
-        If its document says that it is superseded, one of a document in force that is about as sure
-        comes before it.
-        """
-        judged = [(each, calibration.confidence(route, each.scored)) for each in candidates]
-        least = judged[0][1].value - _ABOUT_EQUAL
-        about_equal = (pair for pair in judged if pair[1].value >= least)
-        is_superseded = self.knowledge_base.is_superseded
-        in_force = (pair for pair in about_equal if not is_superseded(pair[0].window))
-        return next(in_force, judged[0])
+    def _stands_back(self, question: str, window: Window) -> bool:
+        """Whether the window's document is superseded and the question does not ask for it."""
+        document = self.knowledge_base.document(window.document_id)
+        old = document.superseded
+        return old is not None and not asks_for_superseded(question, document.title, old)
 
     def _wants_standard(
         self, proposal: _Proposal | None, options: AskOptions, threshold: float
@@ -395,7 +393,9 @@ class Pipeline:
             return options.route == "standard"
         if proposal is None:
             return True
-        return proposal.route == "speculative" and proposal.confidence.value < threshold
+        return proposal.route == "speculative" and (
+            proposal.stands_back or not _is_sure(proposal, threshold)
+        )
 
     # The end
 
@@ -420,7 +420,7 @@ class Pipeline:
                 route="abstained",
                 reason=_abstention(proposal, threshold, why),
                 verified=proposal is not None and proposal.route != "drafter",
-                closest=self._closest(record.retrieved.windows if record.retrieved else ()),
+                closest=self._closest(record.retrieved.windows),
                 trace=trace,
             )
         citation = self.knowledge_base.citation(proposal.window.document_id, proposal.span)
@@ -448,7 +448,6 @@ class Pipeline:
 
     def _trace(self, record: _Record, accepted: _Proposal | None) -> Trace:
         retrieved = record.retrieved
-        assert retrieved is not None
         stages = [*retrieved.stages]
         stages += [event.stage for event in (record.drafted, record.verified, record.read) if event]
         verdicts = {
@@ -513,7 +512,7 @@ class _Record:
     """What has happened to one question so far."""
 
     started: float
-    retrieved: Retrieved | None = None
+    retrieved: Retrieved
     drafted: Drafted | None = None
     verified: Verified | None = None
     read: ReadWindows | None = None
@@ -541,29 +540,56 @@ def checked_question(question: str) -> str:
     return stripped.encode("utf-8", "replace").decode("utf-8")
 
 
-def _accepts(proposal: _Proposal, options: AskOptions, threshold: float) -> bool:
-    if options.route != "auto":
-        return True
+def _preferred(proposals: Iterable[_Proposal], threshold: float) -> _Proposal | None:
+    """The first of one route's proposals, which are best first; None if there is none.
+
+    If it stands back, the first sure one that does not comes before it.
+    """
+    ordered = iter(proposals)
+    first = next(ordered, None)
+    if first is None or not first.stands_back:
+        return first
+    in_force = (one for one in ordered if not one.stands_back and _is_sure(one, threshold))
+    return next(in_force, first)
+
+
+def _better(
+    speculative: _Proposal | None, read: _Proposal | None, threshold: float
+) -> _Proposal | None:
+    """What was read instead of the best draft, unless that was sure and only stood back."""
+    if speculative is None or read is None:
+        return speculative or read
+    if not _is_sure(speculative, threshold):
+        return read
+    return speculative if read.stands_back or not _is_sure(read, threshold) else read
+
+
+def _is_sure(proposal: _Proposal, threshold: float) -> bool:
     if proposal.route == "drafter" and proposal.draft is not None:
         # Unverified answers are marked as such; the drafter need only prefer its span to nothing.
         return proposal.draft.rho_draft >= 0.5
     return proposal.confidence.value >= threshold
 
 
-def _too_low(what: str, proposal: _Proposal | None, threshold: float) -> str:
+def _accepts(proposal: _Proposal, options: AskOptions, threshold: float) -> bool:
+    return options.route != "auto" or _is_sure(proposal, threshold)
+
+
+def _why_standard(proposal: _Proposal | None, threshold: float) -> str:
     if proposal is None:
         return "there was no draft"
-    return f"{what}'s confidence {proposal.confidence.value:.2f} is below {threshold:g}"
+    if _is_sure(proposal, threshold):
+        return "the best draft is from a superseded document"
+    return f"the best draft's confidence {proposal.confidence.value:.2f} is below {threshold:g}"
 
 
 def _acceptance(proposal: _Proposal, options: AskOptions, threshold: float, why: str) -> str:
+    """Why this route, without its name and the answer's confidence, which are told beside it."""
     if options.route != "auto":
         return f"the route {options.route} was asked for"
     if proposal.route == "speculative":
-        return f"confidence {proposal.confidence.value:.2f} reaches {threshold:g}"
-    if proposal.route == "standard":
-        return f"standard RAG, because {why}"
-    return f"not verified, because {why}"
+        return f"the verified draft reaches {threshold:g}"
+    return why
 
 
 def _abstention(proposal: _Proposal | None, threshold: float, why: str) -> str:
@@ -571,4 +597,4 @@ def _abstention(proposal: _Proposal | None, threshold: float, why: str) -> str:
         return why or "no span was found"
     if proposal.route == "drafter":
         return f"the drafter prefers no answer, and {why}"
-    return _too_low("the best answer", proposal, threshold)
+    return f"the best answer is below {threshold:g}"

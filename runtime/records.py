@@ -64,6 +64,11 @@ def _insert_structure(connection: sqlite3.Connection, number: int, parsed: Parse
         "INSERT INTO flags VALUES (?, ?, ?, ?)",
         [(number, i, flag.kind, flag.detail) for i, flag in enumerate(parsed.flags)],
     )
+    if (revision := parsed.revision) is not None:
+        connection.execute(
+            "INSERT INTO revisions VALUES (?, ?, ?, ?)",
+            (number, revision.series, revision.rank, revision.label),
+        )
 
 
 def bury(

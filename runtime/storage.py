@@ -51,9 +51,25 @@ def _windows_are_derived(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+_REVISIONS = """CREATE TABLE revisions (
+    document_id INTEGER PRIMARY KEY REFERENCES documents ON DELETE CASCADE,
+    series TEXT NOT NULL,
+    rank TEXT NOT NULL,
+    label TEXT NOT NULL
+);
+CREATE INDEX revisions_by_series ON revisions (series, rank);
+"""
+
+
+def _revisions_are_known(connection: sqlite3.Connection) -> None:
+    """Format 2 did not know which revision a document is; added again, documents say so."""
+    for statement in filter(str.strip, _REVISIONS.split(";")):
+        connection.execute(statement)
+
+
 # Step i turns format i + 1 into format i + 2; each runs in a transaction of its own. The format of
 # this version is one more than there are steps.
-MIGRATIONS: tuple[Migration, ...] = (_windows_are_derived,)
+MIGRATIONS: tuple[Migration, ...] = (_windows_are_derived, _revisions_are_known)
 
 # `born` and `died` number the changes: a reader whose index stands at change s sees the documents
 # with born <= s and not died <= s. A document that died is deleted once the index has left it.
@@ -204,7 +220,7 @@ def create_database(folder: Path, meta: dict[str, str | int]) -> None:
     try:
         temporary.unlink(missing_ok=True)
         with translated(folder), contextlib.closing(sqlite3.connect(temporary)) as connection:
-            connection.executescript(f"BEGIN;{_SCHEMA}")
+            connection.executescript(f"BEGIN;{_SCHEMA}{_REVISIONS}")
             connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")

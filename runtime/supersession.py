@@ -2,8 +2,8 @@
 
 Only what a document says of itself counts: "SUPERSEDED", "withdrawn on 1 March 2022", "this manual
 is replaced by ...", `status: archived`. A text about another document that is obsolete, a part that
-was withdrawn, a folder named "archive" say nothing. What this does not see: a newer revision that
-the old file does not know of.
+was withdrawn, a folder named "archive" say nothing. A newer revision that the old file does not
+know of is seen by `runtime/revisions.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 
 from runtime.documents import Flag
 from runtime.flags import SUPERSEDED
+from runtime.revisions import revisions_named
 
 _HEAD = 1500  # characters of a text in which it speaks of itself
 _EXCERPT = 160  # characters quoted in a flag
@@ -42,6 +43,12 @@ _IN_TITLE = re.compile(
     rf"[(\[]\s*{_OVER}[^)\]]*[)\]]|[–—:|-]\s*{_OVER}\s*$|^\s*{_OVER}\s*(?:[–—:|-]|$)", re.IGNORECASE
 )
 
+_FORMER = re.compile(
+    rf"\b(?:superseded|obsolete|withdrawn|archived|outdated|rescinded|veraltet\w*|zurückgezogen\w*"
+    rf"|(?:previous|former|earlier|old|older|frühere|alte|vorige)[nrs]? {_DOCUMENT})\b",
+    re.IGNORECASE,
+)
+
 
 def superseded_flag(title: str, status: str, text: str) -> Flag | None:
     """A flag that quotes where a document says it is superseded; None where it does not.
@@ -60,6 +67,13 @@ def superseded_flag(title: str, status: str, text: str) -> Flag | None:
         return None
     place = min(match.start() for match in found)
     return _flag(head[place:].partition("\n\n")[0])
+
+
+def asks_for_superseded(question: str, title: str, revision: str = "") -> bool:
+    """Whether a question wants a superseded document's own word: it names its revision or calls it
+    superseded."""
+    named = revisions_named(question)
+    return bool(_FORMER.search(question) or named & revisions_named(f"{title}, {revision}"))
 
 
 def _flag(quote: str) -> Flag:

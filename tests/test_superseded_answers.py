@@ -39,15 +39,21 @@ def test_of_two_revisions_the_one_in_force_is_read(tmp_path: Path) -> None:
         assert "25 g" in found.window.text
 
 
-@pytest.mark.parametrize("route", ["speculative", "standard"])
-def test_an_answer_in_force_comes_before_one_that_is_as_sure(route: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    equal = CalibrationMap("platt", np.array([-9.0, 9.0]), np.array([0.6, 0.6]))
-    options = AskOptions(route=route)  # type: ignore[arg-type]
+def rising(low: float, high: float) -> CalibrationMap:
+    """A map that tells the surer answers apart, all of them between `low` and `high`."""
+    return CalibrationMap("platt", np.array([-9.0, 9.0]), np.array([low, high]))
 
-    def asked() -> Citation:
-        with world.pipeline(calibration=Calibration({route: equal})) as pipeline:
-            answer = pipeline.answer(QUESTION, options)
+
+@pytest.mark.parametrize("route", ["speculative", "standard"])
+def test_an_answer_in_force_comes_before_a_surer_one(route: str, tmp_path: Path) -> None:
+    """It stood behind where it was more than 0.1 less sure, so an old manual answered for a new."""
+    world = World(tmp_path)
+    calibration = Calibration({route: rising(0.55, 1.0)})
+
+    def asked(question: str = QUESTION, threshold: float = 0.5) -> Citation:
+        options = AskOptions(route=route, threshold=threshold)  # type: ignore[arg-type]
+        with world.pipeline(calibration=calibration) as pipeline:
+            answer = pipeline.answer(question, options)
             assert answer.citation is not None
             return answer.citation
 
@@ -57,11 +63,50 @@ def test_an_answer_in_force_comes_before_one_that_is_as_sure(route: str, tmp_pat
     second = asked()
     assert second.source != first.source
     assert second.superseded is None
+    unsure = asked(threshold=1.0)
+    assert unsure.source == first.source, "no answer in force reaches the threshold"
+    wanted = asked(f"{QUESTION} In the superseded text")
+    assert wanted.superseded == OLD[0].detail, "it was asked for"
     for number in range(20):
         supersede(world, f"text-{number}")
     third = asked()
     assert third.source == first.source, "all are superseded: the surest is first again"
     assert third.superseded == OLD[0].detail
+
+
+@pytest.mark.parametrize(
+    ("reading", "route"), [(rising(0.55, 1.0), "standard"), (rising(0.0, 0.4), "speculative")]
+)
+def test_where_only_old_drafts_are_sure_the_windows_are_read_for_one_in_force(
+    reading: CalibrationMap, route: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    calibration = Calibration({"speculative": rising(0.55, 1.0), "standard": reading})
+    options = AskOptions(subsets=1)
+    with world.pipeline() as pipeline:
+        [draft] = pipeline.answer(QUESTION, options).trace.drafts
+    supersede(world, draft.source)
+    with world.pipeline(calibration=calibration) as pipeline:
+        answer = pipeline.answer(QUESTION, options)
+    assert answer.citation is not None
+    assert answer.route == route
+    assert (answer.citation.superseded is None) == (route == "standard")
+    if route == "standard":
+        assert answer.reason == "the best draft is from a superseded document"
+
+
+def test_without_a_verifier_a_draft_in_force_comes_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def asked() -> Citation:
+        with world.pipeline(verifier=None) as pipeline:
+            answer = pipeline.answer(QUESTION)
+            assert answer.citation is not None
+            return answer.citation
+
+    first = asked()
+    supersede(world, first.source)
+    assert asked().superseded is None
 
 
 def supersede(world: World, source: str) -> None:
@@ -77,7 +122,7 @@ def test_the_warning_is_seen(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
     shell("add", shell.write("old.txt", f"OBSOLETE since 2022.\n\n{VALVE}"))
     said = shell("ask", "Who tests the relief valve?", "--route", "speculative")
-    assert "warning: from a superseded document, which says: “OBSOLETE since 2022.”" in said.out
+    assert "warning: from a superseded document: OBSOLETE since 2022." in said.out
     told = shell("ask", "Who tests the valve?", "--route", "speculative", "--json").json
     assert told["citation"]["superseded"] == "OBSOLETE since 2022."
     assert any("superseded" in warning for warning in told["warnings"])

@@ -26,6 +26,7 @@ from runtime.flags import HIDDEN
 from runtime.safety import text_flags
 from runtime.supersession import superseded_flag
 
+from runtime.revisions import revision_of
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 _LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
 _TITLE_LENGTH = 200  # characters kept of a title
@@ -129,6 +130,7 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
 
 
 def table_blocks(
+        revision=revision_of(title, source, raw.media_type, stored, raw.status),
     rows: Sequence[Sequence[str]], *, header: Sequence[str] | None, page: int | None = None
 ) -> list[Block]:
     """A table as one line per row: `Header: value; Header: value`.
