@@ -538,23 +538,36 @@ class KnowledgeBase:
         The index is built anew and the database rewritten. Needs room for a second copy of both.
 
         Raises:
-            KnowledgeBaseLocked: a reader still holds an older state, whose text must stay for now.
+            KnowledgeBaseLocked: a reader holds a state, whose text must stay for now. Nothing was
+                done, unless the reader came in the meantime; the message says which.
             KnowledgeBaseNotWritable: full disk; everything is as it was.
         """
         with self._mutex:
             self._check_writable()
             if self._depth:
                 raise UsageError("A knowledge base cannot be compacted within a batch")
+            with self._transaction():
+                records.touch(self._connection)  # what a reader holds is now an older state
+            self._empty_log("Not compacted: a reader still uses the knowledge base")
             self._rebuild_index()
             with translated(self.path):
                 self._connection.execute("VACUUM")
-                busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            if busy:
-                raise KnowledgeBaseLocked(
-                    "Compacted, but a reader still uses the state before, so its text remains",
-                    where=str(self.path),
-                    fix="End the processes that read this knowledge base, then compact again",
-                )
+            self._empty_log("Compacted, but a reader uses the state before, so its text remains")
+
+    def _empty_log(self, held: str) -> None:
+        """Move the write-ahead log into the database, which only readers of older states prevent.
+
+        Raises:
+            KnowledgeBaseLocked: there are such; `held` is what happened.
+        """
+        with translated(self.path):
+            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise KnowledgeBaseLocked(
+                held,
+                where=str(self.path),
+                fix="End the processes that read this knowledge base, then compact again",
+            )
 
     # Publishing: the database first, then the index, then what died is deleted
 

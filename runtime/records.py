@@ -121,6 +121,11 @@ def advance(connection: sqlite3.Connection) -> bool:
     return bool(changed)
 
 
+def touch(connection: sqlite3.Connection) -> None:
+    """Write without changing anything."""
+    connection.execute("UPDATE meta SET value = value WHERE key = 'sequence'")
+
+
 def switch_index(connection: sqlite3.Connection, generation: int, fingerprint: str) -> None:
     connection.execute("UPDATE meta SET value = ? WHERE key = 'index_generation'", (generation,))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'index_fingerprint'", (fingerprint,))

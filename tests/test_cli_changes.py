@@ -91,6 +91,20 @@ def test_status_remembers_what_failed_inside_folders(shell: Shell) -> None:
     assert failures(shell) == {}
 
 
+def test_status_remembers_what_failed_where_nothing_could_be_read(shell: Shell) -> None:
+    """Without a readable file the knowledge base was not opened, and nothing remembered."""
+    folder = shell.home / "notes"
+    folder.mkdir(parents=True)
+    (folder / "link.txt").symlink_to(folder / "nowhere.txt")
+    assert shell("add", folder).code == 1
+    assert failures(shell) == {"link.txt": False}
+    (folder / "photo.xyz").write_bytes(b"\x00")
+    (folder / "link.txt").unlink()
+    shell.write("notes/valve.txt", VALVE)
+    shell("add", folder)
+    assert failures(shell) == {}
+
+
 def test_what_failed_and_is_gone_is_forgotten_but_not_its_documents(shell: Shell) -> None:
     path = shell.write("notes/manual.pdf", manual_pdf(1))
     shell.write("notes/valve.txt", VALVE)

@@ -420,9 +420,16 @@ def test_compacting_says_when_a_reader_keeps_old_text_alive(
     with KnowledgeBase.open(folder, tokenizer=tokenizer(), writable=True) as kb:
         with KnowledgeBase.open(folder, tokenizer=tokenizer()) as reader:
             kb.remove("doc1")
-            with pytest.raises(KnowledgeBaseLocked, match="reader"):
+            before = sorted(path.name for path in folder.iterdir())
+            with pytest.raises(KnowledgeBaseLocked, match="Not compacted: a reader"):
                 kb.compact()
             assert reader.search("doc1v1", 10) != []
+            assert sorted(path.name for path in folder.iterdir()) == before
+        with KnowledgeBase.open(folder, tokenizer=tokenizer()) as newest:
+            # A reader of the newest state, too, keeps it from being replaced.
+            assert newest.search("doc1v1", 10) == []
+            with pytest.raises(KnowledgeBaseLocked, match="Not compacted: a reader"):
+                kb.compact()
         kb.compact()
         assert files_that_contain(folder, b"doc1v1") == []
 

@@ -49,7 +49,7 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
     kb_path = knowledge_base_path(run.settings)
     files, problems = find(paths, leave_out=kb_path)
     outcomes = [*problems]
-    if files:
+    if files or any(not problem.named and problem.status == "failed" for problem in problems):
         with (
             open_knowledge_base(run.settings, create=True, on_wait=_say_waiting(run)) as kb,
             progress(run, len(files)) as advance,
