@@ -54,7 +54,7 @@ def clean_characters(text: str) -> str:
     letters they stand for, and the rest is composed (NFC). Joiners stay inside emoji and in scripts
     where they change what is read.
     """
-    if text.isascii() and text.replace("\n", "").isprintable():
+    if is_clean(text):
         return text
     characters = set(text)  # few, so that each rule costs one pass in C where it applies
     if not _MOJIBAKE_LEADS.isdisjoint(characters):
@@ -111,9 +111,18 @@ def _within(code: int, ranges: Sequence[tuple[int, int]]) -> bool:
     return any(first <= code <= last for first, last in ranges)
 
 
+def is_clean(text: str) -> bool:
+    """Whether `clean_characters` has nothing to do: printable ASCII."""
+    return text.isascii() and text.replace("\n", "").isprintable()
+
+
 def clean_block(text: str) -> str:
     """A paragraph, item, row or heading as it is stored: clean, stripped, single spaces."""
-    text = clean_characters(text)
+    return tidy(clean_characters(text))
+
+
+def tidy(text: str) -> str:
+    """A block of clean characters: stripped, single spaces."""
     if "  " in text:
         text = _RUN_OF_SPACES.sub(" ", text)
     if "\n" in text:
@@ -277,6 +286,8 @@ def strip_markup(text: str) -> str:
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 _HYPHENS = "-\u2010\u00ad"
+_LINE_HYPHENS = tuple(_HYPHENS)
+_SPACED_ENDS = frozenset(map(chr, range(ord("!"), 127))) - {"-"}
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 # "Haupt- und Nebenpumpe", "two- or three-way": the hyphen stands for a missing part.
@@ -319,13 +330,18 @@ class Vocabulary:
 
     def _whole_words(self) -> set[str]:
         """Words that no line end cuts."""
+        whole: list[str] = []
         words: set[str] = set()
         cut = False
         for line in self._lines:
-            found = _WORD.findall(line.lower())
-            first = 1 if cut else 0
-            cut = line.rstrip().endswith(("-", "\u2010", "\u00ad"))
-            words.update(found[first : len(found) - 1 if cut else len(found)])
+            cuts = line.rstrip().endswith(_LINE_HYPHENS)
+            if cut or cuts:
+                found = _WORD.findall(line.lower())
+                words.update(found[1 if cut else 0 : len(found) - 1 if cuts else len(found)])
+            else:
+                whole.append(line)
+            cut = cuts
+        words.update(_WORD.findall("\n".join(whole).lower()))
         return words
 
 
@@ -343,7 +359,11 @@ def append_line(parts: list[str], line: str, vocabulary: Vocabulary) -> str:
     `main-` + `tenance` is one word; `E-` + `17` keeps its hyphen; `low-` + `voltage` keeps it when
     the document writes low-voltage elsewhere, or both halves as words and the joined form never.
     """
-    left = parts[-1].rstrip()
+    left = parts[-1]
+    if left and line and left[-1] in _SPACED_ENDS:  # most lines
+        parts += (" ", line)
+        return " "
+    left = left.rstrip()
     glue, cut = _seam(left, line, vocabulary) if left and line else ("", False)
     parts[-1] = left[:-1] if cut else left
     parts += (glue, line) if glue else (line,)

@@ -8,9 +8,11 @@ several languages, not proof: a document without flags is not thereby safe.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from ahocorasick_rs import AhoCorasick, Implementation
 
 from runtime.documents import Flag
 from runtime.flags import ADDRESSES_MODEL, DUPLICATION
@@ -18,6 +20,8 @@ from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 _EXCERPT = 120  # characters quoted in a flag
 _AROUND = 200  # characters around a telling word that a phrasing may span
 _MOST_FLAGS = 5  # of one kind
+_SHORTEST, _LONG = 20, 60  # characters of a passage that may be repeated; `_LONG` those of ASCII
+_FEW = 5  # times that such a passage comes at least
 
 _RULES = r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
 
@@ -157,8 +161,9 @@ _PHRASINGS = (
         r"(?:निर्देश|आदेश|नियम)[^।\n]{0,40}(?:अनदेखा|नज़रअंदाज़|भूल|उपेक्षा)",
     ),
 )
-_WORDS = frozenset(word for phrasing in _PHRASINGS for word in phrasing.words)
-_ASCII_WORDS = frozenset(filter(str.isascii, _WORDS))
+# Looked for all at once: one after the other they would cost a quarter of reading a text.
+_WORDS = sorted({word for phrasing in _PHRASINGS for word in phrasing.words})
+_TELLING = AhoCorasick(_WORDS, implementation=Implementation.DFA)
 
 
 def text_flags(text: str, hidden: Iterable[str] = ()) -> list[Flag]:
@@ -186,21 +191,30 @@ def addresses_model(text: str) -> bool:
 
 def _addresses(text: str) -> list[tuple[int, str]]:
     """Offset and quote of each place that addresses a model, the first few of them."""
-    lowered = _lower(text)
-    words = _ASCII_WORDS if lowered.isascii() else _WORDS
-    present = {word for word in words if word in lowered}  # mostly few
+    places = _telling_places(_lower(text))
     found: dict[int, str] = {}
     for phrasing in _PHRASINGS:
-        for word in filter(present.__contains__, phrasing.words):
-            place = lowered.find(word)
-            while place >= 0 and len(found) < _MOST_FLAGS:
+        for word in phrasing.words:
+            seen = -1  # up to here the text is part of what was found
+            for place in places.get(word, ()):
+                if place <= seen or len(found) == _MOST_FLAGS:
+                    continue
                 start = max(text.rfind("\n\n", 0, place), place - _AROUND, 0)
                 if match := phrasing.pattern.search(text, start, place + _AROUND):
                     quote = text[match.start() : match.start() + _EXCERPT].partition("\n\n")[0]
                     found.setdefault(match.start(), " ".join(quote.split()))
-                    place = max(place, match.end())
-                place = lowered.find(word, place + 1)
+                    seen = match.end()
     return sorted(found.items())
+
+
+def _telling_places(lowered: str) -> dict[str, list[int]]:
+    """Where each of the telling words that occur begins, in order."""
+    if not lowered.isascii():  # a lone surrogate, which only hidden text can hold, is no UTF-8
+        lowered = lowered.encode("utf-8", "replace").decode("utf-8")
+    places: dict[str, list[int]] = defaultdict(list)
+    for word, start, _ in _TELLING.find_matches_as_indexes(lowered, overlapping=True):
+        places[_WORDS[word]].append(start)
+    return places
 
 
 def _lower(text: str) -> str:
@@ -219,14 +233,19 @@ def _duplication(text: str) -> list[Flag]:
     """
     if len(text) < 300:
         return []
+    least = _LONG if text.isascii() else _SHORTEST
     for end in ". ", "! ", "? ", "。", "！", "？":
         text = text.replace(end, f"{end}\n")
-    passages = Counter(piece.rstrip() for piece in text.split("\n") if len(piece) >= 20)
+    pieces = text.split("\n")
+    telling = [piece.rstrip() for piece in pieces if len(piece) >= least]
+    if len(telling) - len(set(telling)) < _FEW - 1:  # most documents
+        return []
+    passages = Counter(piece.rstrip() for piece in pieces if len(piece) >= _SHORTEST)
     flags = []
     for passage, count in passages.most_common(_MOST_FLAGS):
-        long_enough = len(passage) >= 60 or not passage.isascii()
+        long_enough = len(passage) >= _LONG or not passage.isascii()
         share = count * len(passage) / len(text)
-        if long_enough and ((count >= 5 and share >= 0.3) or (count >= 25 and share >= 0.05)):
+        if long_enough and ((count >= _FEW and share >= 0.3) or (count >= 25 and share >= 0.05)):
             flags.append(
                 Flag(
                     DUPLICATION,

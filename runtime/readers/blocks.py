@@ -17,16 +17,19 @@ from runtime.cleaning import (
     Vocabulary,
     append_line,
     clean_block,
+    clean_characters,
     clean_code,
+    is_clean,
     smuggled_text,
     strip_markup,
+    tidy,
 )
 from runtime.documents import Flag, Heading, Page, ParsedDocument
 from runtime.flags import HIDDEN
+from runtime.revisions import revision_of
 from runtime.safety import text_flags
 from runtime.supersession import superseded_flag
 
-from runtime.revisions import revision_of
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 _LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
 _TITLE_LENGTH = 200  # characters kept of a title
@@ -90,10 +93,11 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
     smuggled: list[str] = []
     offset = 0
     before: BlockKind | None = None
+    is_plain = not raw.markup and is_clean("".join([block.text for block in raw.blocks]))
     for block in raw.blocks:
-        if hidden := smuggled_text(block.text):
+        if not is_plain and (hidden := smuggled_text(block.text)):
             smuggled.append(hidden)
-        text = _clean(block, raw.markup)
+        text = _clean(block, raw.markup, is_plain)
         if not text:
             continue
         separator = _separator(before, block)
@@ -126,11 +130,11 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
         pages=tuple(pages),
         headings=tuple(headings),
         flags=tuple(dict.fromkeys([*raw.flags, *hidden_flags, *found])),
+        revision=revision_of(title, source, raw.media_type, stored, raw.status),
     )
 
 
 def table_blocks(
-        revision=revision_of(title, source, raw.media_type, stored, raw.status),
     rows: Sequence[Sequence[str]], *, header: Sequence[str] | None, page: int | None = None
 ) -> list[Block]:
     """A table as one line per row: `Header: value; Header: value`.
@@ -197,10 +201,12 @@ def _row_line(cells: Sequence[str], header: Sequence[str] | None) -> str:
     return "; ".join(parts)
 
 
-def _clean(block: Block, markup: bool) -> str:
+def _clean(block: Block, markup: bool, is_plain: bool) -> str:
+    """The block's text as it is stored; `is_plain`: its characters are known to be clean."""
     if block.kind == "code":
         return clean_code(block.text)
-    text = clean_block(strip_markup(block.text) if markup else block.text)
+    text = strip_markup(block.text) if markup else block.text
+    text = tidy(text if is_plain else clean_characters(text))
     return " ".join(text.split()) if block.kind in ("heading", "row") else text
 
 

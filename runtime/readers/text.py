@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, groupby
 
 from runtime.cleaning import (
     EdgeLine,
@@ -135,7 +135,7 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
     """The pages without tables of contents and lines that only number a page."""
     flat = [line for lines in pages for line in lines]
     dropped = contents_lines(flat)
-    dropped.update(i for i, line in enumerate(flat) if line and is_page_label(line))
+    dropped.update([i for i, line in enumerate(flat) if line and is_page_label(line)])
     if not dropped:
         return pages
     numbers = count()
@@ -150,15 +150,8 @@ def _wrap_width(lines: list[str]) -> int:
 
 def _groups(lines: list[str]) -> Iterator[list[str]]:
     """Runs of lines between blank ones."""
-    group: list[str] = []
-    for line in map(str.rstrip, lines):
-        if line:
-            group.append(line)
-        elif group:
-            yield group
-            group = []
-    if group:
-        yield group
+    runs = groupby(map(str.rstrip, lines), bool)
+    return (list(run) for is_filled, run in runs if is_filled)
 
 
 def _group_blocks(
@@ -192,6 +185,8 @@ def heading_level(line: str) -> int:
     if match := _NUMBERED.match(line):
         title = line[match.end() :]
         return match.group(1).count(".") + 1 if title[0].isupper() and len(title) < 70 else 0
+    if line.isascii() and not line.isupper():
+        return 0
     letters = [character for character in line if character.isalpha()]
     capitals = len(letters) >= 4 and all(character.isupper() for character in letters)
     return 1 if capitals and " " in line and not any(c.isdigit() for c in line) else 0
@@ -207,7 +202,9 @@ def is_item(line: str) -> bool:
 
 def _aligned(lines: list[str]) -> bool:
     """Whether the lines are rows of a table set in spaces."""
-    return len(lines) >= 2 and sum(map(_has_columns, lines)) >= 0.7 * len(lines)
+    enough = 0.7 * len(lines)
+    gaps = [line for line in lines if "  " in line or "|" in line]  # in prose mostly none
+    return len(lines) >= 2 and len(gaps) >= enough and sum(map(_has_columns, gaps)) >= enough
 
 
 def _has_columns(line: str) -> bool:
@@ -223,8 +220,7 @@ def _prose(
     widest = max(map(len, lines))
     width = widest if widest >= 0.6 * width else width
     texts = [line.strip() for line in lines]
-    pairs = zip(lines, texts[1:], strict=False)
-    flows = [_is_wrapped(before, text, width) for before, text in pairs]
+    flows = _flows(lines, texts, width)
     listed = len(lines) > _LISTED and sum(flows) < 0.3 * len(flows)
     kind = _kind(texts[0], listed)
     parts = texts[:1]
@@ -244,13 +240,20 @@ def _kind(line: str, listed: bool) -> BlockKind:
     return "item" if is_item(line) else "row" if listed else "paragraph"
 
 
-def _is_wrapped(before: str, line: str, width: int) -> bool:
-    """Whether a line ended because the next word would not have fitted."""
+def _flows(lines: list[str], texts: list[str], width: int) -> list[bool]:
+    """For each line but the last: whether it goes on in the next one, whose text is given."""
+    pairs = zip(lines, texts[1:], strict=False)
     if not 40 <= width <= _UNWRAPPED:
-        return before.endswith("-")
-    if len(before) + 1 + len(line.partition(" ")[0]) > width - _SLACK:
+        return [before.endswith("-") for before in lines[:-1]]
+    full = width - _SLACK
+    return [len(before) >= full or _is_wrapped(before, text, width) for before, text in pairs]
+
+
+def _is_wrapped(before: str, text: str, width: int) -> bool:
+    """Whether a line ended because the next word would not have fitted."""
+    if len(before) + 1 + len(text.partition(" ")[0]) > width - _SLACK:
         return True
-    flowing = line[:1].islower() and before[-1:].isalpha() and len(before) >= 0.5 * width
+    flowing = text[:1].islower() and before[-1:].isalpha() and len(before) >= 0.5 * width
     return flowing or (before.endswith("-") and len(before) >= 0.3 * width)
 
 
