@@ -164,7 +164,7 @@ def read_manifest(path: Path) -> Manifest:
     file = path / MANIFEST
     try:
         raw = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise BundleNotFound(
             "No model bundle here",
             where=str(path),

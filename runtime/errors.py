@@ -11,6 +11,7 @@ SpecragError
 │   ├── DocumentTooLarge           over a limit of size, time or memory
 │   ├── DocumentChanged            changed while it was read
 │   └── ScanNotIndexed             pictures of text, and the OCR extra is not installed
+├── ReaderNotStarted               no document can be read now, whatever it is
 ├── KnowledgeBaseError
 │   ├── KnowledgeBaseNotFound
 │   ├── KnowledgeBaseEmpty
@@ -111,6 +112,10 @@ class DocumentChanged(DocumentError):
 
 class ScanNotIndexed(DocumentError):
     """Pictures of text, and the OCR extra is not installed."""
+
+
+class ReaderNotStarted(SpecragError):
+    """The process that reads files did not start: no file is at fault."""
 
 
 class KnowledgeBaseError(SpecragError):

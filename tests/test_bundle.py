@@ -52,6 +52,9 @@ def test_an_edited_manifest_is_found_by_its_digest(bundle):
 
 
 def test_a_folder_without_manifest_is_no_bundle(tmp_path):
+    (tmp_path / "README.md").write_text("a file", "utf-8")
+    with pytest.raises(BundleNotFound):
+        open_bundle(tmp_path / "README.md")
     with pytest.raises(BundleNotFound):
         open_bundle(tmp_path)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import runtime.readers
+from runtime.sandbox import Sandbox
 from tests.reader_files import manual_pdf
 from tests.shell import MOTOR, VALVE, Shell, make_models
 
@@ -103,6 +105,20 @@ def test_status_remembers_what_failed_where_nothing_could_be_read(shell: Shell) 
     shell.write("notes/valve.txt", VALVE)
     shell("add", folder)
     assert failures(shell) == {}
+
+
+def test_where_no_file_can_be_read_at_all_no_file_is_blamed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken installation let every file fail, one after another, and `status` remembered it."""
+    notes = [shell.write(f"notes/{name}.txt", VALVE) for name in "abc"]
+    monkeypatch.setattr(runtime.readers, "_sandbox", Sandbox("tests.no_such_module"))
+    said = shell("add", notes[0].parent)
+    assert (said.code, said.err.count("did not start")) == (1, 1)
+    assert "Traceback" not in said.err
+    monkeypatch.undo()
+    assert failures(shell) == {}
+    assert shell("add", notes[0].parent).code == 0
 
 
 def test_what_failed_and_is_gone_is_forgotten_but_not_its_documents(shell: Shell) -> None:

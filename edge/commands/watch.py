@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edge.command import Run, command
-from runtime.errors import KnowledgeBaseLocked, UsageError
+from runtime.errors import KnowledgeBaseLocked, ReaderNotStarted, UsageError
 
 if TYPE_CHECKING:
     from edge.ingestion import Outcome
@@ -48,7 +48,7 @@ def watch(run: Run, folders: tuple[str, ...], interval: float, once: bool) -> No
     while True:
         try:
             watcher.step()
-        except KnowledgeBaseLocked as error:
+        except (KnowledgeBaseLocked, ReaderNotStarted) as error:  # the next look tries again
             if once:
                 raise
             run.warn(str(error))

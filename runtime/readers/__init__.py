@@ -18,6 +18,7 @@ from runtime.errors import (
     DocumentError,
     DocumentTooLarge,
     EmptyDocument,
+    ReaderNotStarted,
     UsageError,
 )
 from runtime.readers.discovery import FoundFile, FoundFiles, display_name, find_files
@@ -63,6 +64,7 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     Raises:
         DocumentError: of the kind that says what is wrong; for an archive only when none of its
             members could be read.
+        ReaderNotStarted: the child process did not start.
     """
     options = options or ReadOptions()
     source = display_name(path)
@@ -75,10 +77,10 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     try:
         reply = _sandbox.call(request, seconds=seconds, output_bytes=options.output_bytes)
     except ChildNotStarted as error:
-        raise DocumentError(
+        raise ReaderNotStarted(
             "The process that reads files did not start",
             where=source,
-            fix="Try again when the machine is less busy, or run `specrag doctor`.",
+            fix="Try again when the machine is less busy; if that is not it, install specrag again",
         ) from error
     except ChildTimedOut as error:
         raise DocumentTooLarge(
