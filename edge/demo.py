@@ -42,7 +42,7 @@ EXAMPLE = "pumping-station"
 
 @command(
     "demo",
-    scopes=("store", "models", "question"),
+    scopes=("store", "creation", "models", "question"),
     examples=("specrag demo", "specrag demo --kb /tmp/demo --explain"),
 )
 @click.option("--explain", is_flag=True, help="Show subsets, drafts, every score and timings.")

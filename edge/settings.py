@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from runtime.errors import UsageError
 
-Scope = Literal["store", "models", "question"]
+Scope = Literal["store", "creation", "models", "question"]
 ENVIRONMENT_PREFIX = "SPECRAG_"
 CONFIG_VARIABLE = "SPECRAG_CONFIG"
 
@@ -146,7 +146,7 @@ class Settings:
     stemmer: str | None = _setting(
         "english",
         STEMMER,
-        "store",
+        "creation",
         "Snowball stemmer of a new knowledge base: english, german, french, ..., or none.",
     )
     drafter: Path | None = _setting(
@@ -238,7 +238,7 @@ class Settings:
     )
     answer_tokens: int = _setting(30, _integer(1), "question", "The longest answer, in tokens.")
     exclude_flagged: bool = _setting(
-        False, FLAG, "question", "Leave out documents with flags, such as hidden text."
+        False, FLAG, "question", "Leave out documents with flags about safety, such as hidden text."
     )
     log: Path | None = _setting(
         None, PATH, "question", "Append each question's trace to this file, as JSON lines.",
@@ -261,8 +261,8 @@ class Setting:
     Attributes:
         name: as in the config file; a Python identifier.
         default: the value; `shown` is its text in help and docs.
-        scope: "store" for every command that opens a knowledge base, "models" for those that load
-            a model, "question" for those that ask.
+        scope: "store" for every command that opens a knowledge base, "creation" for those that may
+            make one, "models" for those that load a model, "question" for those that ask.
     """
 
     name: str

@@ -24,7 +24,7 @@ _SHOWN_ROWS = 40
 
 @command(
     "add",
-    scopes=("store",),
+    scopes=("store", "creation"),
     examples=(
         "specrag add manuals/ circulars.txt",
         "specrag add 'reports/**/*.pdf' --kb /media/stick/station",

@@ -22,7 +22,7 @@ _Stamp = tuple[int, int]
 
 @command(
     "watch",
-    scopes=("store",),
+    scopes=("store", "creation"),
     examples=("specrag watch manuals/", "specrag watch manuals/ --once --json"),
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
