@@ -142,7 +142,11 @@ class _Bases:
 
     def _make(self, is_static: bool, embeddings: bool) -> Path:
         source = self._source
-        model = static.load_plain(source.float_graph) if is_static else source.fuse()
+        if is_static:
+            model = static.load_plain(source.float_graph)
+        else:
+            model = source.fuse()
+            graph.take_apart(model)
         if embeddings:
             graph.load_int8_embeddings(model)
         path = source.work / f"base-{is_static}-{embeddings}.onnx"

@@ -79,7 +79,7 @@ def make_half_graphs(
         and numpy_helper.to_array(tensor).nbytes >= graph.EXTERNAL_FROM
     }
     _copy_halves(half, single, shared)
-    graph.split_skip_norms(single)
+    graph.take_apart(single)
     return HalfGraphs(half, graph.widen_half_weights(single, shared), blocked)
 
 

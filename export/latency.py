@@ -1,7 +1,9 @@
 """Graphs and a PyTorch model -> milliseconds per batch, measured in turn within one run.
 
 What is compared is run interleaved, round by round: a load from elsewhere then slows all of them,
-and the ratios hold although the milliseconds may not.
+and the ratios hold although the milliseconds may not. Before each run there is a rest, because
+threads that wait for more work (OpenMP's, of PyTorch) keep a core busy for some milliseconds,
+which would be charged to whoever comes next.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Feeds = dict[str, NDArray[np.int64]]
+
+REST = 0.02  # seconds before each run
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ def measure(
         if done >= 3 and time.perf_counter() - begin > seconds:
             break
         for name, run in runners.items():
+            time.sleep(REST)
             start = time.perf_counter()
             run(feeds)
             times[name].append(1000 * (time.perf_counter() - start))
