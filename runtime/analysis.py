@@ -52,9 +52,9 @@ _EQUIVALENT = str.maketrans(
 
 # W: letters and digits of spaced scripts, L: letters, X: letters and digits of any script.
 _SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{X})
-      | (?P<compound>{W}++(?:[-_./:+]{W}++)+)
+      | (?P<compound>{W}+(?:[-_./:+]{W}+)+)
       | (?P<signed>{L}[+\#]+(?!{X}))
-      | (?P<word>{W}++)"""
+      | (?P<word>{W}+)"""
 _UNSPACED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _IDEOGRAPHIC = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
 _SPLIT = regex.compile(
@@ -165,14 +165,14 @@ class Analyzer:
 
     def spaced_terms(self, text: str) -> str:
         """The terms of `text` as one string, white space between them."""
-        return " ".join(map(self._chunks.__getitem__, self._split(text)))
+        return " ".join(map(self._chunks.__getitem__, text.split()))
 
     def occurrences(self, texts: Sequence[str], wanted: frozenset[str]) -> list[Counter[str]]:
         """How often each of the `wanted` terms occurs in each text.
 
         Equal to counting `terms`, but every distinct stretch of the texts is looked at only once.
         """
-        chunks = [self._split(text) for text in texts]
+        chunks = [text.split() for text in texts]
         relevant: dict[str, list[str]] = {}
         for chunk in set(chain.from_iterable(chunks)):
             terms = self._chunks[chunk].split()
@@ -183,21 +183,12 @@ class Analyzer:
             for found in chunks
         ]
 
-    def _split(self, text: str) -> list[str]:
-        """The stretches without white space; in lower case where that is all that spelling does."""
-        return (text.lower() if self._is_plain and text.isascii() else text).split()
-
     def _chunk(self, chunk: str) -> str:
         """The terms of a stretch without white space."""
         word = chunk.strip(_PUNCTUATION)
-        if not (word.isascii() and word.isalnum()):
-            terms: Iterable[str] = self._analyse(self._spell(chunk))
-        elif word.isalpha() and self._is_plain:  # most are plain words
-            term = self._stem(word.lower())[:LONGEST_TERM]
-            return chunk if term == chunk else term  # one string to keep, not two that are equal
-        else:
-            terms = self._word(self._spell(word))
-        return " ".join([term[:LONGEST_TERM] for term in terms])
+        if word.isascii() and word.isalpha() and self._is_plain:  # most are plain words
+            return self._stem(word.casefold())[:LONGEST_TERM]
+        return " ".join([term[:LONGEST_TERM] for term in self._analyse(self._spell(chunk))])
 
     def _spell(self, chunk: str) -> str:
         return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
@@ -207,10 +198,6 @@ class Analyzer:
         for match in (_SPLIT_ASCII if spelt.isascii() else _SPLIT).finditer(spelt):
             terms += self._of_kind[match.lastgroup](match.group())
         return terms
-
-    def _part(self, word: str) -> Iterable[str]:
-        """A word of a compound; those of ASCII are stretches of their own, whose terms are kept."""
-        return self._chunks[word].split() if word.isascii() else self._word(word)
 
     def _word(self, word: str) -> Iterable[str]:
         """A word or a number is one thing; a code of both is kept whole beside its parts."""
@@ -248,7 +235,7 @@ class Analyzer:
     def _compound(self, compound: str) -> list[str]:
         """The parts; and the whole without its joints, unless it only lists numbers or words."""
         parts = _JOINT.split(compound)
-        terms = [term for part in parts for term in self._part(part)]
+        terms = [term for part in parts for term in self._word(part)]
         is_code = "-" in compound or "_" in compound or any(map(str.isdigit, compound))
         if is_code and any(map(str.isalpha, compound)):
             terms.append(bare("".join(parts)))

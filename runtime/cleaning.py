@@ -284,7 +284,8 @@ def strip_markup(text: str) -> str:
 
 # --- lines of a paragraph -------------------------------------------------------------------------
 
-_WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_]++(?:[-\u2010][^\W\d_]++)*+")
+_ASCII_WORD = re.compile(r"[a-z]++(?:-[a-z]++)*+")  # the same for lower-case ASCII, faster
 _HYPHENS = "-\u2010\u00ad"
 _LINE_HYPHENS = tuple(_HYPHENS)
 _SPACED_ENDS = frozenset(map(chr, range(ord("!"), 127))) - {"-"}
@@ -341,7 +342,8 @@ class Vocabulary:
             else:
                 whole.append(line)
             cut = cuts
-        words.update(_WORD.findall("\n".join(whole).lower()))
+        text = "\n".join(whole).lower()
+        words.update((_ASCII_WORD if text.isascii() else _WORD).findall(text))
         return words
 
 

