@@ -78,6 +78,18 @@ class LazyGroup(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in LOCATIONS:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], LOCATIONS, 1):
+                raise click.UsageError(
+                    f"No such command '{args[0]}'. Did you mean '{close[0]}'?", ctx
+                )
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():
             with formatter.section(title):

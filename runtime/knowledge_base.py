@@ -39,6 +39,7 @@ from runtime.errors import (
 from runtime.index import PassageHit, PassageIndex
 from runtime.passages import contexts, cut_passages, heading_path
 from runtime.records import MEMBER
+from runtime.spellings import other_spellings
 from runtime.storage import (
     DATABASE,
     WriterLock,
@@ -319,6 +320,7 @@ class KnowledgeBase:
                     f"[{span.start}, {span.end}) is not a place in a text of "
                     f"{document.characters} characters",
                     where=document.source,
+                    fix=f"Name characters from 0 to {document.characters}, the smaller first",
                 )
             path = heading_path(span.start, catalogue.headings(connection, document_id))
             return Citation(
@@ -384,7 +386,7 @@ class KnowledgeBase:
         Any text may be asked: it is analysed into terms, never parsed as a query.
         """
         with self._reading() as connection:
-            terms = self._analyzer.terms(question)
+            terms = self._terms_asked(question)
             wanted = limit
             while True:
                 hits = self.index.search(terms, wanted)
@@ -396,13 +398,21 @@ class KnowledgeBase:
                     return kept[:limit]
                 wanted *= 4
 
+    def _terms_asked(self, question: str) -> list[str]:
+        """The question's terms, and those that other spellings of its measures and codes add."""
+        terms = self._analyzer.terms(question)
+        known = set(terms)
+        return terms + [
+            term for term in self._analyzer.terms(other_spellings(question)) if term not in known
+        ]
+
     def rarity(self, question: str) -> dict[str, float]:
         """The question's terms with BM25's inverse document frequency over passages."""
         with self._mutex:
             passages = self.index.passages
             frequencies = {
                 term: self.index.document_frequency(term)
-                for term in dict.fromkeys(self._analyzer.terms(question))
+                for term in dict.fromkeys(self._terms_asked(question))
             }
         return {
             term: math.log1p((passages - n + 0.5) / (n + 0.5)) for term, n in frequencies.items()

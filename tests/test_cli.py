@@ -121,6 +121,7 @@ def test_unknown_command_and_option_are_usage_errors(shell: Shell) -> None:
         as_json = shell(*arguments, "--json")
         assert as_json.code == 2
         assert as_json.json["error"]["kind"] == "UsageError"
+    assert "Did you mean 'status'?" in shell("staus").err
 
 
 def test_errors_have_one_shape(shell: Shell) -> None:
