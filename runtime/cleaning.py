@@ -288,6 +288,7 @@ _WORD = re.compile(r"[^\W\d_]++(?:[-\u2010][^\W\d_]++)*+")
 _ASCII_WORD = re.compile(r"[a-z]++(?:-[a-z]++)*+")  # the same for lower-case ASCII, faster
 _HYPHENS = "-\u2010\u00ad"
 _LINE_HYPHENS = tuple(_HYPHENS)
+_LINES_AT_ONCE = 200  # whose words are in memory with all their repetitions
 _SPACED_ENDS = frozenset(map(chr, range(ord("!"), 127))) - {"-"}
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
@@ -342,8 +343,9 @@ class Vocabulary:
             else:
                 whole.append(line)
             cut = cuts
-        text = "\n".join(whole).lower()
-        words.update((_ASCII_WORD if text.isascii() else _WORD).findall(text))
+        for start in range(0, len(whole), _LINES_AT_ONCE):
+            text = "\n".join(whole[start : start + _LINES_AT_ONCE]).lower()
+            words.update((_ASCII_WORD if text.isascii() else _WORD).findall(text))
         return words
 
 
