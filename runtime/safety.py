@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ahocorasick_rs import AhoCorasick, Implementation
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from runtime.documents import Flag
 from runtime.flags import ADDRESSES_MODEL, DUPLICATION
@@ -163,7 +163,7 @@ _PHRASINGS = (
 )
 # Looked for all at once: one after the other they would cost a quarter of reading a text.
 _WORDS = sorted({word for phrasing in _PHRASINGS for word in phrasing.words})
-_TELLING = AhoCorasick(_WORDS, implementation=Implementation.DFA)
+_TELLING = BytesAhoCorasick([word.encode() for word in _WORDS], implementation=Implementation.DFA)
 
 
 def text_flags(text: str, hidden: Iterable[str] = ()) -> list[Flag]:
@@ -209,11 +209,15 @@ def _addresses(text: str) -> list[tuple[int, str]]:
 
 def _telling_places(lowered: str) -> dict[str, list[int]]:
     """Where each of the telling words that occur begins, in order."""
-    if not lowered.isascii():  # a lone surrogate, which only hidden text can hold, is no UTF-8
-        lowered = lowered.encode("utf-8", "replace").decode("utf-8")
+    # In bytes: the search in a string keeps an offset for every byte of it.
+    data = lowered.encode("utf-8", "surrogatepass")
+    found = _TELLING.find_matches_as_indexes(data, overlapping=True)
     places: dict[str, list[int]] = defaultdict(list)
-    for word, start, _ in _TELLING.find_matches_as_indexes(lowered, overlapping=True):
-        places[_WORDS[word]].append(start)
+    place, reached = 0, 0  # in characters and in bytes
+    for start, word in sorted((start, word) for word, start, _ in found):
+        place += len(data[reached:start].decode("utf-8", "surrogatepass"))
+        reached = start
+        places[_WORDS[word]].append(place)
     return places
 
 
