@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from export import graph, rows
+from export import channels, graph, rows
 
 Target = Literal["x86", "x86-vnni", "arm64", "openvino", "qnn"]
 TARGETS: tuple[Target, ...] = ("x86", "x86-vnni", "arm64", "openvino", "qnn")
@@ -35,6 +35,7 @@ class Scheme:
         weights: element type of the weights; activations are unsigned in dynamic schemes.
         reduced: weights use 7 bits, so that x86 without VNNI cannot saturate.
         rows: products take one activation scale for each token instead of one for the batch.
+        even: the same only behind GELU; channels behind norms are brought to one height instead.
         attention: the projections inside fused attention are quantised too.
         head: the question-answering head is quantised too.
         embeddings: the word embeddings are INT8, each row with its own scale.
@@ -48,6 +49,7 @@ class Scheme:
     per_channel: bool = True
     reduced: bool = False
     rows: bool = False
+    even: bool = False
     attention: bool = True
     head: bool = True
     embeddings: bool = True
@@ -66,8 +68,9 @@ def schemes_for(target: Target) -> tuple[Scheme, ...]:
         )  # fmt: skip
     reduced = target == "x86"
     plain = Scheme("s8-reduced" if reduced else "s8", "int8", reduced=reduced)
+    even = replace(plain, name=f"{plain.name}-even", even=True)
     rows = replace(plain, name=f"{plain.name}-rows", rows=True)
-    signed = (plain, *_with_less_and_less(rows))
+    signed = (plain, even, *_with_less_and_less(rows))
     return signed if target == "arm64" else (*signed, *_with_less_and_less(Scheme("u8", "uint8")))
 
 
@@ -95,8 +98,16 @@ def quantise_dynamic(fused: Path, scheme: Scheme, target: Path) -> onnx.ModelPro
     operators = ["MatMul", "Gemm", *(["Attention"] if scheme.attention else [])]
     source = onnx.load(str(fused))
     spared = [] if scheme.head else graph.head_nodes(source)
-    if scheme.rows:
-        rows.scale_rows(source, limit_pairs=scheme.reduced, spared=spared, fused=True)
+    if scheme.even:
+        channels.even_channels(source)
+    if scheme.rows or scheme.even:
+        rows.scale_rows(
+            source,
+            limit_pairs=scheme.reduced,
+            spared=spared,
+            fused=True,
+            only_after_gelu=scheme.even,
+        )
     with graph.quiet():
         quantize_dynamic(
             source,

@@ -30,7 +30,14 @@ PAIR_LIMIT = 128  # 255 x 128 < 32768
 TINIEST = 1e-6  # a row of zeros stays a row of zeros
 
 
-def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str], fused: bool) -> int:
+def scale_rows(
+    model: onnx.ModelProto,
+    *,
+    limit_pairs: bool,
+    spared: list[str],
+    fused: bool,
+    only_after_gelu: bool = False,
+) -> int:
     """Replace the MatMuls with constant weights, in place.
 
     Args:
@@ -38,6 +45,7 @@ def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str], 
         spared: names of nodes that are left as they are.
         fused: use ONNX Runtime's integer product; otherwise quantise and dequantise around a
             MatMul, in standard operators, which other compilers fuse by themselves.
+        only_after_gelu: leave all others as they are; GELU's scales cost the least to find.
 
     Returns:
         How many products were replaced.
@@ -48,10 +56,11 @@ def scale_rows(model: onnx.ModelProto, *, limit_pairs: bool, spared: list[str], 
     count = 0
     for node in model.graph.node:
         weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
-        if weight is None or len(weight.dims) != 2 or node.name in spared:
+        after_gelu = weight is not None and _is_gelu(node.input[0], producers)
+        kept = node.name in spared or (only_after_gelu and not after_gelu)
+        if weight is None or len(weight.dims) != 2 or kept:
             writer.nodes.append(node)
             continue
-        after_gelu = _is_gelu(node.input[0], producers)
         writer.product(node, numpy_helper.to_array(weight), limit_pairs, after_gelu)
         count += 1
     writer.finish()
