@@ -2,26 +2,34 @@
 
     python -m tests.fuzz_readers --inputs 2000          # so many more of each kind, minutes
     python -m tests.fuzz_readers --inputs 500 --kind pdf
+    python -m tests.fuzz_readers --goal 20000           # until the record has so many of each
 
 Each input must end, within its time and memory, in documents that keep the invariants or in a
 `DocumentError`. The readers run as they do in the child process of `read_file`, one input after
 the other, until one of them kills it; then the next process goes on. Time is processor time, so
-that a busy machine makes no findings. Input `n` of a kind is always the same damage to the same
-files, and tests/data/fuzz_record.json remembers how many there were: runs add up, and
-docs/formats.md shows what they found. Inputs with a finding are kept in build/fuzz/.
+that a busy machine makes no findings. A share of the inputs also goes the whole way: a file, the
+child process at its limits, its reply.
 
-Not covered here: the way through the pipe, which tests/test_sandbox.py and the tests of the readers
-take.
+Pictures all go to the decoder, and a share of those that it decodes through OCR, with a detector
+that sees them in their own size: the usual one enlarges each to 736 pixels and takes seconds. The
+usual one reads those that go the whole way. The record counts what each input reached.
+
+Input `n` of a kind is the same damage to the same files each time, and tests/data/fuzz_record.json
+remembers how many there were: runs add up, stop them at any time; docs/formats.md shows what they
+found. Runs of different kinds may go on side by side. Inputs with a finding are kept in
+build/fuzz/.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,19 +38,23 @@ from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from runtime.errors import DocumentError
-from runtime.readers import ReadOptions
+from runtime.readers import ReadOptions, ocr, read_file
 from runtime.readers.context import Context
 from runtime.readers.reading import parse_bytes
 from runtime.readers.worker import limit_memory
+from runtime.sandbox import ChildDied, ChildTimedOut
 from tests.mutations import mutate
+from tests.picture_mutations import mutate_picture
 from tests.reader_files import (
+    PICTURES,
     all_formats,
     check_places,
-    picture,
     plain_pdf,
     scan_pdf,
+    small_pictures,
     two_column_pdf,
 )
 
@@ -53,14 +65,19 @@ RECORD = Path(__file__).parent / "data" / "fuzz_record.json"
 PAGE = Path(__file__).parent.parent / "docs" / "formats.md"  # which shows the record as a table
 _HARD_LIMIT = 4 << 30  # bytes of address space, for what damages the files
 _EXAMPLES = Path(__file__).parent.parent / "examples" / "pumping-station"
-_LINES = ["Valve V-60", "68 N m"]
-_PICTURES = {"png": "PNG", "jpg": "JPEG", "tif": "TIFF", "bmp": "BMP", "webp": "WEBP"}
-WITH_OCR = (*_PICTURES, "scan.pdf")  # an OCR for each input that can be decoded: costly
+WITH_OCR = (*PICTURES, "scan.pdf")
+_THROUGH_OCR = 5  # of so many inputs that may need it, one
+_WHOLE_WAY = 50  # of so many inputs, one
+_WHOLE_WAY_OCR = 5000  # the same where it means OCR at its usual size
+_STRETCH = 1000  # inputs after which the record is written
 # Those with most code of our own first.
 KINDS = (
     "pdf", "html", "docx", "md", "txt", "pptx", "eml", "xlsx", "epub", "csv", "rtf", "zip",
     *WITH_OCR,
 )  # fmt: skip
+
+
+_SUMMED = ("inputs", "crashes", "hangs", "memory", "broken", "decoded", "recognised")
 
 
 @dataclass
@@ -71,6 +88,8 @@ class Report:
         outcomes: how reading them ended: "read", or what the error says of it.
         crashes: processes that died; `hangs`, over their time; `memory`, stopped by their limit.
         broken: invariants broken, and errors that are no `DocumentError`.
+        decoded: pictures of which the decoder made pixels, all pages; `recognised`, those of them
+            that also went through OCR.
         slowest: seconds of processor time; `largest`: MiB resident of the largest process.
         findings: each crash, hang and broken invariant, in words.
     """
@@ -81,6 +100,8 @@ class Report:
     hangs: int = 0
     memory: int = 0
     broken: int = 0
+    decoded: int = 0
+    recognised: int = 0
     slowest: float = 0.0
     largest: int = 0
     findings: list[str] = field(default_factory=list)
@@ -88,7 +109,7 @@ class Report:
     def add(self, other: Report) -> None:
         """Another stretch of the same kind."""
         self.outcomes += other.outcomes
-        for name in ("inputs", "crashes", "hangs", "memory", "broken", "findings"):
+        for name in (*_SUMMED, "findings"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.slowest = max(self.slowest, other.slowest)
         self.largest = max(self.largest, other.largest)
@@ -97,11 +118,11 @@ class Report:
 @cache
 def made_files(kind: str) -> list[tuple[str, bytes]]:
     """Small files of one kind, by name, made by the usual libraries."""
-    if kind in _PICTURES:
-        shapes = ((256, 96), (96, 256))
-        return [(f"a.{kind}", picture(_LINES, _PICTURES[kind], shape, 24)) for shape in shapes]
+    if kind in PICTURES:
+        return [(f"{number}.{kind}", data) for number, data in enumerate(small_pictures(kind))]
     if kind == "scan.pdf":
-        return [("scan.pdf", scan_pdf([_LINES], (256, 96), 24))]
+        page = (96 * 72 / 200, 40 * 72 / 200)  # points, at which OCR gets the picture as it is
+        return [("scan.pdf", scan_pdf([["V-60"]], (96, 40), 24, page))]
     found = [(name, data) for name, data in all_formats().items() if name.endswith(f".{kind}")]
     if kind == "pdf":
         found += [("columns.pdf", two_column_pdf()), ("plain.pdf", plain_pdf())]
@@ -120,11 +141,22 @@ def mutated(kind: str, number: int) -> tuple[str, bytes]:
     rng = random.Random(f"{kind} {number}")
     chosen = made_files(kind) if rng.random() < 0.9 else example_files(kind)
     name, data = rng.choice(chosen)
+    if kind in PICTURES:
+        return name, mutate_picture(data, kind, rng)
     return name, mutate(data, name, [other for _, other in made_files(kind)], rng)
 
 
 def fuzz(kind: str, first: int, inputs: int) -> Report:
     """Read inputs `first` to `first + inputs` of a kind, in as many processes as it takes."""
+    report = _fuzz_readers(kind, first, inputs)
+    every = _WHOLE_WAY_OCR if kind in WITH_OCR else _WHOLE_WAY
+    for number in range(first, first + inputs):
+        if number % every == 0:
+            report.add(_whole_way(kind, number))
+    return report
+
+
+def _fuzz_readers(kind: str, first: int, inputs: int) -> Report:
     report = Report()
     context = get_context("spawn")
     while report.inputs < inputs:
@@ -163,13 +195,39 @@ def _note(report: Report, kind: str, number: int, finding: str) -> None:
     (KEPT / f"{number}-{name}").write_bytes(data)
 
 
+def _whole_way(kind: str, number: int) -> Report:
+    """What an input did to the child process of `read_file`; it is counted elsewhere."""
+    name, data = mutated(kind, number)
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(data)
+        try:
+            for document in read_file(path, OPTIONS).documents:
+                check_places(document)
+        except DocumentError as error:
+            report.crashes = int(isinstance(error.__cause__, ChildDied))
+            report.hangs = int(isinstance(error.__cause__, ChildTimedOut))
+            if report.crashes or report.hangs:
+                _note(report, kind, number, error.what)
+        except Exception as error:  # what `read_file` must not raise
+            report.broken = 1
+            _note(report, kind, number, f"{type(error).__name__}: {error}")
+    return report
+
+
 def _read_all(kind: str, first: int, inputs: int, report_to: Connection) -> None:
     """The process: read one input after the other, and tell of each before the next."""
     with_ocr = kind in WITH_OCR
     limit = OPTIONS.ocr_memory_bytes if with_ocr else OPTIONS.memory_bytes
     report = Report()
+    reached = _Reached()
+    if with_ocr:
+        ocr.read_picture = reached.read_picture
+        ocr._engine = quick_ocr
     for number in range(first, first + inputs):
         name, data = mutated(kind, number)
+        reached.begin(through_ocr=kind not in PICTURES or number % _THROUGH_OCR == 0)
         limit_memory(limit)
         signal.setitimer(signal.ITIMER_PROF, SECONDS * (6 if with_ocr else 1))
         started = time.process_time()
@@ -178,6 +236,10 @@ def _read_all(kind: str, first: int, inputs: int, report_to: Connection) -> None
         signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, (_HARD_LIMIT, resource.RLIM_INFINITY))
         report.inputs += 1
+        if reached.pictures and outcome in ("read", "EmptyDocument"):
+            report.decoded += 1
+            report.recognised += reached.through_ocr
+            outcome = outcome if reached.through_ocr else "decoded"
         report.outcomes[outcome] += 1
         report.largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         if finding:
@@ -187,6 +249,32 @@ def _read_all(kind: str, first: int, inputs: int, report_to: Connection) -> None
         report_to.send(report)
         if outcome == "too much memory":
             return  # as the real process does, whose memory may be in pieces
+
+
+class _Reached:
+    """Stands before OCR: counts the pictures that come, and lets them through or not."""
+
+    def __init__(self) -> None:
+        self._read = ocr.read_picture
+        self.begin(through_ocr=False)
+
+    def begin(self, *, through_ocr: bool) -> None:
+        """The next input."""
+        self.through_ocr = through_ocr
+        self.pictures = 0
+
+    def read_picture(self, picture: Any, *, points_per_pixel: float) -> list[Any]:
+        self.pictures += 1
+        return self._read(picture, points_per_pixel=points_per_pixel) if self.through_ocr else []
+
+
+@cache
+def quick_ocr() -> Any:
+    """The OCR of the readers, but for the size at which its detector looks at small pictures."""
+    from rapidocr import RapidOCR
+
+    small = {"Det.limit_side_len": 96, "EngineConfig.onnxruntime.intra_op_num_threads": 1}
+    return RapidOCR(params={"Global.log_level": "error", **small})
 
 
 def _outcome(name: str, data: bytes) -> tuple[str, str]:
@@ -204,11 +292,19 @@ def _outcome(name: str, data: bytes) -> tuple[str, str]:
     return "read", ""
 
 
-def reports(inputs: int, kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Report]]:
-    """Fuzz each kind in turn, from where the last run ended."""
+def reports(
+    inputs: int, kinds: Sequence[str] = KINDS, goal: int | None = None
+) -> Iterator[tuple[str, Report]]:
+    """Fuzz each kind in turn, from where the last run ended, a stretch at a time.
+
+    Args:
+        inputs: of each kind; with a `goal`, as many as the record lacks to it instead.
+    """
     for kind in kinds:
         first = int(read_record().get(kind, {}).get("inputs", 0))
-        yield kind, fuzz(kind, first, inputs)
+        end = first + inputs if goal is None else goal
+        for start in range(first, end, _STRETCH):
+            yield kind, fuzz(kind, start, min(_STRETCH, end - start))
 
 
 def read_record() -> dict[str, dict[str, float]]:
@@ -218,30 +314,51 @@ def read_record() -> dict[str, dict[str, float]]:
 
 
 def remember(kind: str, report: Report) -> None:
-    """Add a run to the record, and to the table that shows it."""
-    record, shown = read_record(), table()
+    """Add a run to the record, and to the tables that show it."""
+    with RECORD.open("rb") as lock:  # another run may want to write as well
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remember(kind, report)
+
+
+def _remember(kind: str, report: Report) -> None:
+    record, shown = read_record(), tables()
     told = {**asdict(report), "read": report.outcomes["read"]}
     before = record.get(kind, {})
-    summed = ("inputs", "read", "crashes", "hangs", "memory", "broken")
+    summed = ["inputs", "read", "crashes", "hangs", "memory", "broken"]
+    if kind in WITH_OCR:
+        summed += ["decoded", "recognised"]
     entry = {name: before.get(name, 0) + told[name] for name in summed}
     entry["slowest"] = round(max(before.get("slowest", 0.0), report.slowest), 1)
     entry["largest"] = max(before.get("largest", 0), report.largest)
     record[kind] = entry
     ordered = {name: record[name] for name in KINDS if name in record}
     RECORD.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
-    PAGE.write_text(PAGE.read_text("utf-8").replace(shown, table()), "utf-8")
+    PAGE.write_text(_replaced(PAGE.read_text("utf-8"), shown, tables()), "utf-8")
 
 
-def table() -> str:
-    """The record as a table."""
-    lines = [
-        "| kind | inputs | read | crashes | hangs | memory | broken | slowest | largest |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for kind, entry in read_record().items():
-        counts = [f"{entry[name]:,}" for name in ("inputs", "read", "crashes", "hangs", "memory")]
-        counts += [f"{entry['broken']:,}", f"{entry['slowest']} s", f"{entry['largest']} MiB"]
-        lines.append(f"| {kind} | {' | '.join(counts)} |")
+def _replaced(page: str, shown: tuple[str, str], new: tuple[str, str]) -> str:
+    for before, after in zip(shown, new, strict=True):
+        page = page.replace(before, after)
+    return page
+
+
+def tables() -> tuple[str, str]:
+    """The record as two tables: all kinds, and how far pictures came."""
+    kinds = ["inputs", "read", "crashes", "hangs", "memory", "broken", "slowest", "largest"]
+    pictures = ["inputs", "decoded", "recognised", "read"]
+    record = read_record()
+    return (
+        _table(kinds, record),
+        _table(pictures, {kind: record[kind] for kind in WITH_OCR if kind in record}),
+    )
+
+
+def _table(columns: Sequence[str], record: dict[str, dict[str, float]]) -> str:
+    units = {"slowest": " s", "largest": " MiB"}
+    lines = [f"| kind | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for kind, entry in record.items():
+        cells = [f"{entry[name]:,}{units.get(name, '')}" for name in columns]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -249,10 +366,11 @@ def main() -> int:
     """Print what became of each kind's inputs; exit code 1 where there is a finding."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=2000, help="inputs of each kind to add")
+    parser.add_argument("--goal", type=int, help="add what the record lacks to so many instead")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind")
     arguments = parser.parse_args()
     findings: list[str] = []
-    for kind, report in reports(arguments.inputs, arguments.kind or KINDS):
+    for kind, report in reports(arguments.inputs, arguments.kind or KINDS, arguments.goal):
         counts = ", ".join(f"{what} {count}" for what, count in report.outcomes.most_common())
         print(f"{kind:9} slowest {report.slowest:5.1f} s, {report.largest} MiB, {counts}")
         print("".join(f"  {finding}\n" for finding in report.findings), end="", flush=True)

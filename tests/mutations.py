@@ -35,7 +35,7 @@ def mutate(data: bytes, name: str, others: list[bytes], rng: random.Random) -> b
         return _mutate_members(data, rng)
     if name.endswith(".html") and rng.random() < 0.5:
         return _mutate_html(data, rng)
-    return _mutate_bytes(data, others, rng)
+    return mutate_bytes(data, others, rng)
 
 
 def _mutate_members(data: bytes, rng: random.Random) -> bytes:
@@ -52,7 +52,7 @@ def _mutate_members(data: bytes, rng: random.Random) -> bytes:
                 if name.endswith(_XML) and rng.random() < 0.7:
                     content = _mutate_xml(content, rng)
                 else:
-                    content = _mutate_bytes(content, [content], rng)
+                    content = mutate_bytes(content, [content], rng)
             new.writestr(name, content)
     return buffer.getvalue()
 
@@ -132,7 +132,8 @@ _TREE_MUTATIONS: tuple[Callable[[Any, Any, random.Random], None], ...] = (
 )
 
 
-def _mutate_bytes(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
+def mutate_bytes(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
+    """Damage to any bytes; `others` to take pieces from."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
         if rng.random() < 0.1:

@@ -135,15 +135,19 @@ def plain_pdf() -> bytes:
 
 
 def scan_pdf(
-    pages: list[list[str]], shape: tuple[int, int] = (1240, 1754), size: int = 40
+    pages: list[list[str]],
+    shape: tuple[int, int] = (1240, 1754),
+    size: int = 40,
+    pagesize: tuple[float, float] = A4,
 ) -> bytes:
-    """A scanned PDF: each page one picture of text."""
+    """A scanned PDF: each page, of a size in points, is one picture of text."""
     from reportlab.lib.utils import ImageReader
 
     def draw(canvas: Canvas) -> None:
         for lines in pages:
             image = ImageReader(io.BytesIO(picture(lines, "PNG", shape, size)))
-            canvas.drawImage(image, 0, 0, WIDTH, HEIGHT)
+            canvas.setPageSize(pagesize)
+            canvas.drawImage(image, 0, 0, *pagesize)
             canvas.showPage()
 
     return canvas_pdf(draw)
@@ -154,8 +158,22 @@ def picture(
     kind: str = "PNG",
     shape: tuple[int, int] = (1240, 1754),
     size: int = 40,
+    mode: str = "RGB",
+    **options: Any,
 ) -> bytes:
-    """A picture of lines of text, black on white; `shape` and `size` of letters in pixels."""
+    """A picture of lines of text, black on white; `shape` and `size` of letters in pixels.
+
+    With `save_all` a second page or frame follows, its lines spelt backwards.
+    """
+    buffer = io.BytesIO()
+    if options.get("save_all"):
+        backwards = [line[::-1] for line in lines]
+        options["append_images"] = [_drawn(backwards, shape, size, mode)]
+    _drawn(lines, shape, size, mode).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _drawn(lines: list[str], shape: tuple[int, int], size: int, mode: str) -> Any:
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("RGB", shape, "white")
@@ -164,9 +182,41 @@ def picture(
     margin = min(120, shape[0] // 10, shape[1] // 10)
     for index, line in enumerate(lines):
         draw.text((margin, margin + 9 * size // 4 * index), line, fill="black", font=font)
-    buffer = io.BytesIO()
-    image.save(buffer, kind)
-    return buffer.getvalue()
+    return image.convert("L").convert(mode) if mode.startswith("I") else image.convert(mode)
+
+
+_SMALL_PICTURES: dict[str, tuple[dict[str, Any], ...]] = {
+    "png": (
+        {}, {"mode": "L"}, {"mode": "P"}, {"mode": "1"}, {"mode": "RGBA"}, {"mode": "I;16"},
+        {"save_all": True},
+    ),
+    "jpg": (
+        {}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}, {"subsampling": 2},
+        {"restart_marker_blocks": 4}, {"kind": "MPO", "save_all": True},
+    ),
+    "tif": (
+        {}, {"compression": "tiff_lzw"}, {"compression": "tiff_adobe_deflate"}, {"mode": "CMYK"},
+        {"compression": "packbits"}, {"compression": "jpeg"}, {"mode": "P"}, {"save_all": True},
+        {"mode": "1", "compression": "group4"}, {"mode": "1", "compression": "group3"},
+        {"mode": "I;16B"}, {"big_tiff": True}, {"save_all": True, "compression": "tiff_lzw"},
+    ),
+    "bmp": ({}, {"mode": "L"}, {"mode": "P"}, {"mode": "1"}),
+    "webp": (
+        {}, {"lossless": True}, {"mode": "RGBA"}, {"mode": "RGBA", "lossless": True},
+        {"save_all": True},
+    ),
+}  # fmt: skip
+PICTURES = tuple(_SMALL_PICTURES)
+
+
+def small_pictures(ending: str) -> list[bytes]:
+    """A word that OCR finds, in each way that pictures of this ending are stored."""
+    names = {"jpg": "JPEG", "tif": "TIFF"}
+    plain = {"kind": names.get(ending, ending.upper())}
+    return [
+        picture(["V-60"], shape=(96, 40), size=24, **{**plain, **options})
+        for options in _SMALL_PICTURES[ending]
+    ]
 
 
 def manual_docx() -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from typing import Any
 
 from runtime.errors import DocumentTooLarge, EmptyDocument, ScanNotIndexed
 from runtime.readers import ocr
@@ -27,26 +28,42 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
         raise ScanNotIndexed(
             "It is a picture, not indexed", where=context.source, fix=ocr.HOW_TO_INSTALL
         )
-    from PIL import Image, ImageOps, ImageSequence
+    from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    pages: list[PageContent] = []
-    with Image.open(io.BytesIO(data)) as image:
-        if image.width * image.height > _MOST_PIXELS:
-            raise DocumentTooLarge(
-                f"It has {image.width} x {image.height} pixels", where=context.source
-            )
-        context.begin_ocr()
-        for number, frame in enumerate(ImageSequence.Iterator(image), 1):
-            if number > _MOST_PAGES:
-                raise DocumentTooLarge(f"It has over {_MOST_PAGES} pages", where=context.source)
-            upright = ImageOps.exif_transpose(frame.convert("RGB"))
-            box = Box(0.0, 0.0, float(upright.width), float(upright.height))
-            page = PageContent(number, box)
-            page.words = ocr.read_picture(upright, points_per_pixel=1.0)
-            pages.append(page)
-        media_type = Image.MIME.get(image.format or "", "image/unknown")
+    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow stops at twice as many
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
+            pages = _pages(image, context)
+            media_type = Image.MIME.get(image.format or "", "image/unknown")
+    except Image.DecompressionBombError as error:
+        raise DocumentTooLarge(
+            f"It has over {_MOST_PIXELS // 1_000_000} million pixels", where=context.source
+        ) from error
     if not any(page.words for page in pages):
         raise EmptyDocument("There is no text on it", where=context.source)
     return [RawDocument(media_type, layout(pages))]
+
+
+def _pages(image: Any, context: Context) -> list[PageContent]:
+    """Decode each page and put what OCR reads on it into words.
+
+    Only TIFF has pages: what follows in others is animation, or a phone's preview of the picture.
+    """
+    from PIL import ImageOps, ImageSequence
+
+    context.begin_ocr()
+    pages: list[PageContent] = []
+    frames = ImageSequence.Iterator(image) if image.format == "TIFF" else [image]
+    for number, frame in enumerate(frames, 1):
+        if number > _MOST_PAGES:
+            raise DocumentTooLarge(f"It has over {_MOST_PAGES} pages", where=context.source)
+        if frame.width * frame.height > _MOST_PIXELS:  # which Pillow asks of the first page only
+            raise DocumentTooLarge(
+                f"Page {number} has {frame.width} x {frame.height} pixels", where=context.source
+            )
+        upright = ImageOps.exif_transpose(frame).convert("RGB")
+        box = Box(0.0, 0.0, float(upright.width), float(upright.height))
+        page = PageContent(number, box)
+        page.words = ocr.read_picture(upright, points_per_pixel=1.0)
+        pages.append(page)
+    return pages

@@ -13,6 +13,7 @@ HOW_TO_INSTALL = "Install the OCR extra: pip install 'specrag[ocr]'"
 _DPI = 200
 _LONGEST_SIDE = 5000  # pixels
 _POINTS_PER_INCH = 72
+_MOST_SLENDER = 8  # how many times longer than wide a picture may be
 
 
 def installed() -> bool:
@@ -29,7 +30,11 @@ def read_picture(picture: Any, *, points_per_pixel: float) -> list[Word]:
     """
     import numpy as np
 
-    pixels = np.asarray(picture)[:, :, ::-1]  # (height, width, 3) as BGR
+    if (longest := max(picture.size)) > _LONGEST_SIDE:
+        shape = [max(1, side * _LONGEST_SIDE // longest) for side in picture.size]
+        picture = picture.resize(shape)
+        points_per_pixel *= longest / _LONGEST_SIDE
+    pixels = np.asarray(_padded(picture))[:, :, ::-1]  # (height, width, 3) as BGR
     found = _engine()(np.ascontiguousarray(pixels))
     if found.boxes is None or found.txts is None:
         return []
@@ -43,6 +48,23 @@ def read_picture(picture: Any, *, points_per_pixel: float) -> list[Word]:
         right = float(x.max()) * points_per_pixel
         words.append(Word(str(text), left, bottom, right, top, size=0.75 * (top - bottom)))
     return words
+
+
+def _padded(picture: Any) -> Any:
+    """A slender picture with white on its right or below it.
+
+    RapidOCR would scale the shorter side to nothing, or enlarge it and the longer one with it until
+    they take gigabytes.
+    """
+    from PIL import Image
+
+    shortest = max(picture.size) // _MOST_SLENDER
+    if min(picture.size) >= shortest:
+        return picture
+    shape = (max(picture.width, shortest), max(picture.height, shortest))
+    padded = Image.new("RGB", shape, "white")
+    padded.paste(picture, (0, 0))
+    return padded
 
 
 def read_pdf_page(pdfium: Any, document: Any, content: PageContent) -> None:
