@@ -249,7 +249,10 @@ def summary(fitted: CalibrationMap) -> dict[str, Any]:
     "--absent", type=click.FloatRange(0.0, 0.9), default=0.2, show_default=True,
     help="Share of contexts kept out, so that their questions have no answer.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seed", type=int, default=0, show_default=True,
+    help="Chooses the questions and the contexts kept out.",
+)  # fmt: skip
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each model.")
 @click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
