@@ -7,8 +7,9 @@ Fine-tuning minimises cross-entropy to the annotators' starts and ends, all of t
 distribution; windows without the answer are labelled with the null position. Distillation adds
 the Kullback-Leibler divergence to the teacher's starts and ends at a temperature (Hinton et al.
 2015, arXiv 1503.02531) and the squared distance of hidden states (Jiao et al. 2020, arXiv
-1909.10351). Held-out contexts are never trained on. Checkpoints are folders of safetensors and
-JSON, written aside and renamed; nothing pickled is ever read.
+1909.10351); some of its views are made up, for the teacher to label (`export.augmentation`).
+Held-out contexts are never trained on. Checkpoints are folders of safetensors and JSON, written
+aside and renamed; nothing pickled is ever read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -168,17 +169,7 @@ class _Run:
         return report
 
     def _train(self, corpus: Corpus, folder: Path) -> None:
-        options = self.options
-        views = Views(
-            corpus,
-            ViewOptions(
-                options.window_tokens,
-                options.short_share,
-                options.negative_share,
-                options.batch_tokens,
-            ),
-            options.seed,
-        )
+        options, views = self.options, self._views(corpus)
         begin, before = time.monotonic(), self.seconds
         for batch, position, epochs in views.batches(self.position):
             done = self._done()
@@ -196,6 +187,24 @@ class _Run:
         if self._recent:
             self._mark(0.0)
         self._save(folder)
+
+    def _views(self, corpus: Corpus) -> Views:
+        """The stream of batches; with a teacher to label it, what is made up joins it."""
+        options = self.options
+        cut = ViewOptions(
+            options.window_tokens,
+            options.short_share,
+            options.negative_share,
+            options.batch_tokens,
+        )
+        if self.teacher is None:
+            return Views(corpus, cut, options.seed)
+        substitution = None
+        if options.substitution_share:
+            table = self.teacher.get_input_embeddings().weight.float().numpy()
+            substitution = corpus.substitution(table, options.substitution_share)
+        asking = replace(cut, cloze_share=options.cloze_share)
+        return Views(corpus, asking, options.seed, substitution)
 
     def _done(self) -> float:
         """The share of the run that is done, by epochs or by the clock."""
@@ -444,6 +453,20 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
     default=1.0,
     show_default=True,
     help="Weight of the hidden states' distance.",
+)
+@click.option(
+    "--substitution-share",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Examples with words replaced by others like them.",
+)
+@click.option(
+    "--cloze-share",
+    type=click.FloatRange(0, 1),
+    default=0.7,
+    show_default=True,
+    help="Cloze questions, without a label, for each question.",
 )
 def distil_command(teacher: str, as_json: bool, quiet: bool, **chosen: Any) -> None:
     """Teach a student with fewer layers what TEACHER knows."""

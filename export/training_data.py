@@ -3,7 +3,8 @@
 SQuAD JSON (1.1 or 2.0) and JSON lines of `question, context, answer, rationale` become records;
 records become a corpus, tokenised once; a corpus becomes endless views of its questions: windows
 cropped at random around an answer, the sentences alone that hold it, and windows without it that
-BM25 would retrieve all the same ("hard negatives", labelled as no answer).
+BM25 would retrieve all the same ("hard negatives", labelled as no answer). Where a teacher will
+label them, words of these views are replaced, and cloze questions are asked besides.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from export.augmentation import Substitution, Words, cloze_question, whole_words
 from runtime.alignment import TokenRange, token_range
 from runtime.analysis import Analyzer
 from runtime.documents import Span
@@ -31,6 +33,7 @@ from runtime.sentences import sentence_spans
 HARD_NEGATIVES = 10  # kept for each question
 RETRIEVED = 20  # windows looked at to find them
 POOL = 1200  # questions whose views are sorted by length together
+CLOZE_ELSEWHERE = 0.2  # share of cloze questions asked of a hard negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class View:
 
     Attributes:
         ids, types: of the whole pair, special tokens included.
-        starts, ends: position -> share of the annotators; position 0 means "no answer".
+        starts, ends: position -> share of the annotators; position 0 means "no answer". Empty where
+            nobody labelled the view: only a teacher's distributions teach there.
     """
 
     ids: list[int]
@@ -78,7 +82,8 @@ class Batch:
 
     Attributes:
         feeds: `input_ids`, `attention_mask`, `token_type_ids`, int64 (batch, tokens).
-        targets: float32 (2, batch, tokens), distributions over starts and ends.
+        targets: float32 (2, batch, tokens), distributions over starts and ends; all zero in the
+            rows of views without a label.
     """
 
     feeds: dict[str, NDArray[np.int64]]
@@ -103,12 +108,14 @@ class ViewOptions:
         short_share: share of views that hold only the sentences around the answer.
         negative_share: views without an answer for each view with one.
         batch_tokens: tokens of a batch, padding included.
+        cloze_share: cloze questions, views without a label, for each question.
     """
 
     window_tokens: int
     short_share: float
     negative_share: float
     batch_tokens: int
+    cloze_share: float = 0.0
 
 
 def read_records(paths: Sequence[Path]) -> list[Record]:
@@ -163,12 +170,16 @@ def _record(asked: AskedQuestion) -> Record:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Context:
-    """A tokenised context: ids int32 (n,), offsets int32 (n, 2), and sentences as token ranges."""
+    """A tokenised context: offsets int32 (n, 2), and sentences as token ranges."""
 
     text: str
-    ids: NDArray[np.int32]
+    words: Words
     offsets: NDArray[np.int32]
     sentences: tuple[TokenRange, ...]
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        return self.words.ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,12 +195,16 @@ class Asked:
     """
 
     text: str
-    ids: NDArray[np.int32]
+    words: Words
     context: int
     answers: tuple[TokenRange, ...]
     rationale: TokenRange | None
     golds: tuple[str, ...]
     held_out: bool
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        return self.words.ids
 
 
 class Corpus:
@@ -206,9 +221,9 @@ class Corpus:
         self.window_tokens = window_tokens
         self.contexts: list[_Context] = []
         self._numbers: dict[str, int] = {}
-        self.train = [self._ask(record, held_out=False) for record in train]
+        self.train = [self.ask(record, held_out=False) for record in train]
         self._trained_contexts = len(self.contexts)
-        self.held = [self._ask(record, held_out=True) for record in held]
+        self.held = [self.ask(record, held_out=True) for record in held]
         self._train_texts = {context.text for context in self.contexts[: self._trained_contexts]}
         self.windows = [
             window for number in range(len(self.contexts)) for window in self._cut(number)
@@ -252,25 +267,36 @@ class Corpus:
                 found[window.context] = None
         return list(found)[:HARD_NEGATIVES]
 
-    def _ask(self, record: Record, *, held_out: bool) -> Asked:
+    def ask(self, record: Record, *, held_out: bool) -> Asked:
+        """The record's question, tokenised; its context joins the others if it is a new one."""
         number = self._numbers.setdefault(record.context, len(self.contexts))
         if number == len(self.contexts):
-            tokens = self.encoder.tokenize(record.context)
-            spans = (token_range(s, tokens.offsets) for s in sentence_spans(record.context))
-            self.contexts.append(
-                _Context(record.context, tokens.ids, tokens.offsets, tuple(s for s in spans if s))
-            )
+            self.contexts.append(self._tokenize(record.context))
         offsets = self.contexts[number].offsets
         answers = (token_range(answer, offsets) for answer in record.answers)
+        ids = self.encoder.question(record.question)
+        whole = whole_words(record.question, self.encoder.tokenize(record.question).offsets)
         return Asked(
             text=record.question,
-            ids=self.encoder.question(record.question),
+            words=Words(ids, whole[: len(ids)]),
             context=number,
             answers=tuple(answer for answer in answers if answer),
             rationale=token_range(record.rationale, offsets) if record.rationale else None,
             golds=tuple(answer.of(record.context) for answer in record.answers),
             held_out=held_out,
         )
+
+    def substitution(self, embeddings: NDArray[np.float32], share: float) -> Substitution:
+        """Word substitution among the words of the training contexts."""
+        contexts = [context.words for context in self.contexts[: self._trained_contexts]]
+        questions = [question.words for question in self.train]
+        return Substitution(embeddings, contexts, questions, share)
+
+    def _tokenize(self, text: str) -> _Context:
+        tokens = self.encoder.tokenize(text)
+        words = Words(tokens.ids, whole_words(text, tokens.offsets))
+        sentences = (token_range(span, tokens.offsets) for span in sentence_spans(text))
+        return _Context(text, words, tokens.offsets, tuple(s for s in sentences if s))
 
     def _cut(self, number: int) -> list[Window]:
         """Windows that overlap by half, with room for a question of usual length beside them."""
@@ -283,12 +309,19 @@ class Corpus:
 class Views:
     """The endless, seeded stream of batches: the same seed gives the same batches, always."""
 
-    def __init__(self, corpus: Corpus, options: ViewOptions, seed: int) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        options: ViewOptions,
+        seed: int,
+        substitution: Substitution | None = None,
+    ) -> None:
         self._corpus = corpus
+        self._substitution = substitution
         self._options = options
         self._seed = seed
         self._negatives = [
-            corpus.hard_negatives(question) if options.negative_share else []
+            corpus.hard_negatives(question) if options.negative_share or options.cloze_share else []
             for question in corpus.train
         ]
 
@@ -328,12 +361,13 @@ class Views:
         question = self._corpus.train[number]
         scale = rng.choice((1.0, 1.0, 1.0, 1.0, 0.875, 0.75))
         room = self._corpus.room(question, int(scale * self._options.window_tokens))
-        yield self._view(question, self._positive(question, room, rng))
+        yield self._view(question, self._positive(question, room, rng), rng)
         if rng.random() < self._options.negative_share:
-            yield self._view(question, self._negative(question, number, room, rng))
+            yield self._view(question, self._negative(question, number, room, rng), rng)
+        if self._options.cloze_share and rng.random() < self._options.cloze_share:
+            yield from self._cloze(number, scale, rng)
 
     def _positive(self, question: Asked, room: int, rng: random.Random) -> Window:
-        tokens = len(self._corpus.contexts[question.context].ids)
         if not question.answers:
             return self._anywhere(question.context, room, rng)
         answer = rng.choice(question.answers)
@@ -341,10 +375,7 @@ class Views:
             window = self._sentences(question, answer, rng)
             if window.end - window.first <= room:
                 return window
-        lowest = max(0, answer.last + 1 - room)
-        highest = max(lowest, min(answer.first, tokens - room))
-        first = rng.randint(lowest, highest)
-        return Window(question.context, first, min(tokens, first + room))
+        return self._around(question.context, answer, room, rng)
 
     def _sentences(self, question: Asked, answer: TokenRange, rng: random.Random) -> Window:
         """The rationale: as the data names it, or the answer's sentences, now and then one more."""
@@ -374,15 +405,49 @@ class Views:
             return Window(context, begin, min(sentences[last].last + 1, begin + room))
         return self._anywhere(context, room, rng)
 
+    def _cloze(self, number: int, scale: float, rng: random.Random) -> Iterator[View]:
+        """A question about a sentence of the question's context, if one can be made of it."""
+        own = self._corpus.train[number].context
+        context = self._corpus.contexts[own]
+        if not context.sentences:
+            return
+        sentence = rng.choice(context.sentences)
+        whole = Window(own, sentence.first, sentence.last + 1)
+        text = cloze_question(self._corpus.text(whole), rng)
+        if text is None:
+            return
+        question = self._corpus.ask(Record(text, context.text, ()), held_out=False)
+        room = self._corpus.room(question, int(scale * self._options.window_tokens))
+        hard = self._negatives[number]
+        if hard and rng.random() < CLOZE_ELSEWHERE:
+            window = self._anywhere(rng.choice(hard), room, rng)
+        elif rng.random() < self._options.short_share:
+            window = Window(own, sentence.first, min(sentence.last + 1, sentence.first + room))
+        else:
+            window = self._around(own, sentence, room, rng)
+        view = self._view(question, window, rng)
+        yield replace(view, starts={}, ends={})
+
+    def _around(self, context: int, held: TokenRange, room: int, rng: random.Random) -> Window:
+        """A window of full length that holds these tokens, anywhere in it."""
+        tokens = len(self._corpus.contexts[context].ids)
+        lowest = max(0, held.last + 1 - room)
+        highest = max(lowest, min(held.first, tokens - room))
+        first = rng.randint(lowest, highest)
+        return Window(context, first, min(tokens, first + room))
+
     def _anywhere(self, context: int, room: int, rng: random.Random) -> Window:
         tokens = len(self._corpus.contexts[context].ids)
         first = rng.randint(0, max(0, tokens - room))
         return Window(context, first, min(tokens, first + room))
 
-    def _view(self, question: Asked, window: Window) -> View:
+    def _view(self, question: Asked, window: Window, rng: random.Random) -> View:
         """The pair as the runtime would encode it; answers outside the window do not count."""
-        ids = self._corpus.contexts[window.context].ids[window.first : window.end]
-        batch = self._corpus.encoder.batch(question.ids, [ids])
+        words = self._corpus.contexts[window.context].words.part(window.first, window.end)
+        asked, ids = question.ids, words.ids
+        if self._substitution is not None:
+            asked, ids = self._substitution.pair(question.words, words, rng)
+        batch = self._corpus.encoder.batch(asked, [ids])
         shift = batch.context_start - window.first
         inside = [
             answer

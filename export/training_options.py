@@ -46,6 +46,8 @@ class TrainingOptions:
         evaluated: at most so many held-out questions are asked, before and after.
         hard_share: weight of the labels against the teacher's distributions.
         hidden_weight: weight of the hidden states' distance; 0 leaves it out.
+        substitution_share: share of views with words replaced by their like; distillation only.
+        cloze_share: cloze questions for each question, which only the teacher answers; the same.
         half: store the weights in FP16.
     """
 
@@ -69,6 +71,8 @@ class TrainingOptions:
     temperature: float = 2.0
     hard_share: float = 0.2
     hidden_weight: float = 1.0
+    substitution_share: float = 0.5
+    cloze_share: float = 0.7
     train_word_embeddings: bool = False
     precision: Precision = "auto"
     half: bool = False

@@ -1,14 +1,18 @@
-"""Training a tiny random BERT made in-process: real steps, resume, distillation, bad data."""
+"""Training a tiny random BERT made in-process: real steps, resume, distillation, made-up views."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +21,7 @@ transformers = pytest.importorskip("transformers")
 from click.testing import CliRunner  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from export.augmentation import Substitution, Words, cloze_question, whole_words  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
@@ -32,9 +37,10 @@ from export.training_data import (  # noqa: E402
     hold_out,
     read_records,
 )
-from export.training_model import choose_layers  # noqa: E402
+from export.training_model import choose_layers, label_loss  # noqa: E402
 from runtime.encoding import PairEncoder  # noqa: E402
 from runtime.errors import ExportError, UsageError  # noqa: E402
+from tests.tiny_models import FAMILIES, make_tokenizer  # noqa: E402
 
 PARTS = ("pump", "valve", "filter", "motor", "sensor", "bearing", "gauge", "belt")
 TOWNS = ("oslo", "rome", "lima", "cairo", "perth", "kyoto", "quito", "delhi", "bonn", "turin")
@@ -244,18 +250,23 @@ def test_views_are_the_same_for_the_same_seed_and_from_any_position(folder: Path
     encoder = PairEncoder(folder / "model" / "tokenizer.json", 64)
     corpus = Corpus(train, held, encoder, 48)
     try:
-        views = Views(corpus, ViewOptions(48, 0.3, 0.5, 512), seed=3)
-        stream = views.batches(Position())
-        first = [next(stream) for _ in range(60)]
-        assert first[-1][2] > 2  # more than two epochs: the resumed stream begins in a later one
-        again = views.batches(first[39][1])
-        for batch, position, done in first[40:]:
-            other = next(again)
-            assert other[1:] == (position, done)
-            assert (other[0].feeds["input_ids"] == batch.feeds["input_ids"]).all()
-            assert (other[0].targets == batch.targets).all()
+        options = ViewOptions(48, 0.3, 0.5, 512)
+        assert_resumable(Views(corpus, options, seed=3), Views(corpus, options, seed=3), 40, 60)
     finally:
         corpus.close()
+
+
+def assert_resumable(views: Views, others: Views, interrupted: int, end: int) -> None:
+    """The batches of `views`, and those of `others` from where `views` was interrupted."""
+    stream = views.batches(Position())
+    first = [next(stream) for _ in range(end)]
+    assert first[-1][2] > 2  # more than two epochs: the resumed stream begins in a later one
+    again = others.batches(first[interrupted - 1][1])
+    for batch, position, done in first[interrupted:]:
+        other = next(again)
+        assert other[1:] == (position, done)
+        assert (other[0].feeds["input_ids"] == batch.feeds["input_ids"]).all()
+        assert (other[0].targets == batch.targets).all()
 
 
 def test_targets_mark_the_answer_or_the_null_position(folder: Path) -> None:
@@ -279,6 +290,208 @@ def test_targets_mark_the_answer_or_the_null_position(folder: Path) -> None:
         assert empty > 0.2 * len(train)
     finally:
         corpus.close()
+
+
+NOUNS = [a + b + c for a in "bdfghjklmp" for b in "aeiou" for c in "lnrt"]
+ASKING = "who what where which when why how in year many much number kind of is"
+STORY = "the stands beside in . many s came with from hill where does stand ?"
+
+
+def story(number: int, town: str) -> dict[str, Any]:
+    """A context of four rare nouns, one of them also in the plural, and where the first stands."""
+    a, b, c, d = (NOUNS[(number + step) % len(NOUNS)] for step in (0, 1, 7, 30))
+    context = (
+        f"The {a} stands beside the {b} in {town.title()} . "
+        f"Many {a}s came with the {c} from the hill with the {d} ."
+    )
+    return {
+        "question": f"Where does the {a} beside the {b} stand ?",
+        "context": context,
+        "answer": town.title(),
+    }
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
+    """400 contexts with 200 nouns: more than the 60 most frequent words, which stay."""
+    root = tmp_path_factory.mktemp("wide")
+    words = dict.fromkeys([*STORY.split(), *TOWNS, *NOUNS, "##s"])
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (root / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tokenizer = transformers.BertTokenizerFast(str(root / "vocab.txt"), model_max_length=64)
+    tokenizer.backend_tokenizer.save(str(root / "tokenizer.json"))
+    stories = [story(i, TOWNS[(i + k) % 10]) for k in (0, 3) for i in range(len(NOUNS))]
+    records = read_records([write_lines(root / "data.jsonl", stories)])
+    train, held = hold_out(records, 0.1, seed=0)
+    corpus = Corpus(train, held, PairEncoder(root / "tokenizer.json", 64), 56)
+    yield corpus
+    corpus.close()
+
+
+def substitution(corpus: Corpus, share: float) -> Substitution:
+    size = corpus.encoder.tokenizer.get_vocab_size()
+    embeddings = np.random.default_rng(0).normal(size=(size, 16)).astype(np.float32)
+    return corpus.substitution(embeddings, share)
+
+
+def epoch_of(views: Views) -> Iterator[tuple[list[int], Any]]:
+    """Ids without padding, and targets (2, tokens), of the views of one epoch."""
+    for batch, _, done in views.batches(Position()):
+        lengths = batch.feeds["attention_mask"].sum(axis=1)
+        for row, length in enumerate(lengths):
+            ids = batch.feeds["input_ids"][row, :length].tolist()
+            yield ids, batch.targets[:, row, :length]
+        if done >= 1:
+            return
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whole_words_are_told_whatever_the_tokenizer(family: Any) -> None:
+    text = "The valves open at 65 bar, by hand."
+    encoding = make_tokenizer(family, ["The valve open at 65 bar , by hand"]).encode(
+        text, add_special_tokens=False
+    )
+    whole = whole_words(text, np.array(encoding.offsets, dtype=np.int32))
+    pieces = [text[a:b].strip() for a, b in encoding.offsets]
+    found = [piece for piece, is_whole in zip(pieces, whole, strict=True) if is_whole]
+    assert {"open", "65", "bar", "hand"} <= set(found)
+    assert not {"valve", "s", ",", "at", "by"} & set(found)
+
+
+def test_words_are_replaced_one_for_one_and_alike_in_question_and_context(wide: Corpus) -> None:
+    swap, rng = substitution(wide, 1.0), random.Random(0)
+    nouns = {wide.encoder.tokenizer.token_to_id(noun) for noun in NOUNS}
+    plural = wide.encoder.tokenizer.token_to_id("##s")
+    alike = shared = replaced = 0
+    for asked in wide.train:
+        context = wide.contexts[asked.context].words
+        question_ids, context_ids = swap.pair(asked.words, context, rng)
+        assert (len(question_ids), len(context_ids)) == (len(asked.ids), len(context.ids))
+        inside: dict[int, int] = {}
+        for place, (old, new) in enumerate(zip(context.ids, context_ids, strict=True)):
+            if place + 1 < len(context.ids) and context.ids[place + 1] == plural:
+                assert new == old  # a part of a word
+            elif context.whole[place]:
+                assert inside.setdefault(int(old), int(new)) == new
+            assert new == old or {int(old), int(new)} <= nouns
+        replaced += sum(old != new for old, new in inside.items())
+        for old, new in zip(asked.ids, question_ids, strict=True):
+            if inside.get(int(old), old) != old:
+                shared, alike = shared + 1, alike + (inside[int(old)] == new)
+    assert replaced > len(wide.train) / 4
+    assert shared > 20
+    assert alike > 0.7 * shared  # words of the question alone may be replaced once more
+
+
+def test_substitutes_are_the_nearest_by_cosine_without_the_mean() -> None:
+    """60 frequent words stay; of 30 rare ones, two far groups of 15 replace only each other."""
+    rare, frequent = np.arange(60, 90), np.arange(60)
+    rng = np.random.default_rng(1)
+    embeddings = rng.normal(size=(90, 8)).astype(np.float32) * 0.1 + 5
+    embeddings[60:75, 0] += 3
+    embeddings[75:90, 0] -= 3
+    ids = np.concatenate([np.repeat(frequent, 9), np.repeat(rare, 3)]).astype(np.int32)
+    words = Words(ids, np.ones(len(ids), dtype=np.bool_))
+    asked = Words(frequent.astype(np.int32), np.ones(60, dtype=np.bool_))
+    swap, draw, changed = Substitution(embeddings, [words], [asked], 1.0), random.Random(0), 0
+    for _ in range(20):
+        _, new = swap.pair(asked, words, draw)
+        assert ((new >= 75) == (ids >= 75)).all()
+        assert (new[ids < 60] == ids[ids < 60]).all()
+        changed += int((new != ids).sum())
+    assert changed > 50
+
+
+def test_too_few_words_to_have_neighbours_are_left_alone() -> None:
+    words = Words(np.array([5, 6, 5, 6, 5, 6], dtype=np.int32), np.ones(6, dtype=np.bool_))
+    swap = Substitution(np.eye(8, dtype=np.float32), [words], [words], 1.0)
+    question, context = swap.pair(words, words, random.Random(0))
+    assert (question == words.ids).all()
+    assert (context == words.ids).all()
+
+
+def test_substitution_leaves_labels_where_they_were(wide: Corpus) -> None:
+    views = Views(wide, ViewOptions(56, 0.3, 0.5, 512), 0, substitution(wide, 0.6))
+    encoder = wide.encoder
+    towns = {encoder.tokenizer.token_to_id(town) for town in TOWNS}  # frequent: they stay
+    asked = {tuple(question.ids.tolist()) for question in wide.train}
+    answered = empty = new = 0
+    for ids, targets in epoch_of(views):
+        start, end = targets.argmax(axis=1).tolist()
+        assert targets.sum(axis=1).tolist() == [1.0, 1.0]
+        assert start == end
+        assert start == 0 or ids[start] in towns
+        answered, empty = answered + (start > 0), empty + (start == 0)
+        new += tuple(ids[1 : ids.index(3)]) not in asked  # 3: [SEP]
+    assert answered >= len(wide.train)
+    assert empty > 0.3 * len(wide.train)
+    assert new > 0.05 * (answered + empty)
+
+
+def test_cloze_views_have_no_label_and_ask_about_what_they_hold(wide: Corpus) -> None:
+    options = ViewOptions(56, 0.3, 0.5, 512, cloze_share=0.8)
+    unlabelled = own = 0
+    for ids, targets in epoch_of(Views(wide, options, 0)):
+        if targets.any():
+            assert targets.sum(axis=1).tolist() == [1.0, 1.0]
+            continue
+        unlabelled += 1
+        question, context = ids[1 : ids.index(3)], ids[ids.index(3) + 1 : -1]
+        nouns = {token for token in question if wide.encoder.tokenizer.id_to_token(token) in NOUNS}
+        own += bool(nouns) and nouns <= set(context)
+    assert 0.5 * len(wide.train) < unlabelled <= len(wide.train)
+    assert 0.6 < own / unlabelled < 1.0  # the rest is asked of a hard negative
+
+
+def test_without_a_share_nothing_is_made_up(wide: Corpus) -> None:
+    asked = {tuple(question.ids.tolist()) for question in wide.train}
+    for ids, targets in epoch_of(Views(wide, ViewOptions(56, 0.3, 0.5, 512), 0)):
+        assert targets.sum(axis=1).tolist() == [1.0, 1.0]
+        assert tuple(ids[1 : ids.index(3)]) in asked
+
+
+def test_made_up_views_can_be_resumed_too(wide: Corpus) -> None:
+    options = ViewOptions(56, 0.3, 0.5, 4096, cloze_share=0.7)
+    views, others = (Views(wide, options, 5, substitution(wide, 0.5)) for _ in range(2))
+    assert_resumable(views, others, 17, 40)
+
+
+def test_unlabelled_rows_add_nothing_to_the_label_loss() -> None:
+    logits = torch.randn((2, 6), generator=torch.Generator().manual_seed(0))
+    output = SimpleNamespace(start_logits=logits, end_logits=logits)
+    targets = torch.zeros((2, 2, 6))
+    mask = torch.ones((2, 6))
+    assert label_loss(output, mask, targets) == 0.0
+    targets[:, 0, 2] = 1.0
+    alone = SimpleNamespace(start_logits=logits[:1], end_logits=logits[:1])
+    both = label_loss(output, mask, targets)
+    assert both == pytest.approx(float(label_loss(alone, mask[:1], targets[:, :1])) / 2)
+
+
+def test_cloze_question_is_made_of_the_sentence() -> None:
+    sentence = "In 1998 the Great Bridge of Oslo was built by Ada Berg for 25,000 crowns ."
+    given = {word.strip(" ,.") for word in sentence.split()}
+    asking = set(ASKING.split())
+    rng = random.Random(0)
+    made = {cloze_question(sentence, rng) for _ in range(300)} - {None}
+    assert len(made) > 100
+    for question in made:
+        words = {word.strip(" ,.") for word in str(question).removesuffix("?").split()}
+        assert words <= given | asking
+        assert words & asking
+        assert str(question).endswith("?")
+    assert any("year" in str(question) and "1998" not in str(question) for question in made)
+    assert cloze_question("Yes, it is.", rng) is None
+
+
+def test_only_distillation_makes_views_up() -> None:
+    for option in ("--cloze-share", "--substitution-share"):
+        result = CliRunner().invoke(command, ["finetune", "m", option, "0.5"])
+        assert result.exit_code == 2
+        assert "No such option" in result.output
+    assert {"cloze_share", "substitution_share"} <= set(
+        TrainingOptions("", (), Path()).fingerprint()
+    )
 
 
 def test_contexts_are_never_on_both_sides(folder: Path) -> None:
