@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 # --- characters -----------------------------------------------------------------------------------
@@ -229,9 +229,20 @@ _CERTAIN_ALONE = re.compile(f"[\u00c2\u00c3\u00e2][{_CONTINUATION}]")
 
 def repair_mojibake(text: str) -> str:
     """Undo UTF-8 read as Windows-1252 where every non-ASCII character of the line proves it."""
-    if text.isascii() or not _MOJIBAKE.search(text):
+    if not _holds_mojibake(text):
         return text
     return "\n".join(_repair_line(line) for line in text.split("\n"))
+
+
+def _holds_mojibake(text: str) -> bool:
+    """Whether the pattern occurs. Its first characters are rare: they are looked for one by one."""
+    for lead in () if text.isascii() else _MOJIBAKE_LEADS.intersection(text):
+        at = text.find(lead)
+        while at >= 0:
+            if _MOJIBAKE.match(text, at):
+                return True
+            at = text.find(lead, at + 1)
+    return False
 
 
 def _repair_line(line: str) -> str:
@@ -288,6 +299,9 @@ _WORD = re.compile(r"[^\W\d_]++(?:[-\u2010][^\W\d_]++)*+")
 _ASCII_WORD = re.compile(r"[a-z]++(?:-[a-z]++)*+")  # the same for lower-case ASCII, faster
 _HYPHENS = "-\u2010\u00ad"
 _LINE_HYPHENS = tuple(_HYPHENS)
+_GOES_ON = re.compile(r"[-\u2010]?[^\W\d_]")
+_GOES_ON_LEFT = re.compile(r".?[^\W\d_]\Z|[^\W\d_][-\u2010]\Z", re.DOTALL)
+_MOST_SEARCHES = 50
 _LINES_AT_ONCE = 200  # whose words are in memory with all their repetitions
 _SPACED_ENDS = frozenset(map(chr, range(ord("!"), 127))) - {"-"}
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
@@ -319,34 +333,59 @@ _SUSPENDED = frozenset(
 
 
 class Vocabulary:
-    """The words of one document, counted on first need: evidence for joining hyphenated words."""
+    """The words of one document: evidence for joining hyphenated words.
+
+    Most documents ask for a few words, which are looked for in the text; who asks for many gets a
+    set of all words, which costs about as much as so many searches.
+    """
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = lines
-        self._words: set[str] | None = None
+        self._asked: dict[str, bool] = {}
 
     def __contains__(self, word: str) -> bool:
-        if self._words is None:
-            self._words = self._whole_words()
-        return word.lower() in self._words
+        word = word.lower()
+        if word not in self._asked:
+            few = len(self._asked) < _MOST_SEARCHES
+            self._asked[word] = _holds_word(self._text, word) if few else word in self._words
+        return self._asked[word]
 
-    def _whole_words(self) -> set[str]:
-        """Words that no line end cuts."""
-        whole: list[str] = []
-        words: set[str] = set()
+    @cached_property
+    def _text(self) -> str:
+        """The lines in lower case, without the words that line ends cut."""
+        kept: list[str] = []
         cut = False
         for line in self._lines:
             cuts = line.rstrip().endswith(_LINE_HYPHENS)
             if cut or cuts:
-                found = _WORD.findall(line.lower())
-                words.update(found[1 if cut else 0 : len(found) - 1 if cuts else len(found)])
+                lowered = line.lower()
+                words = list(_WORD.finditer(lowered))[1 if cut else 0 :]
+                words = words[:-1] if cuts else words
+                kept += [lowered[words[0].start() : words[-1].end()]] if words else []
             else:
-                whole.append(line)
+                kept.append(line)
             cut = cuts
-        for start in range(0, len(whole), _LINES_AT_ONCE):
-            text = "\n".join(whole[start : start + _LINES_AT_ONCE]).lower()
+        return "\n".join(kept).lower()
+
+    @cached_property
+    def _words(self) -> set[str]:
+        lines = self._text.split("\n")
+        words: set[str] = set()
+        for start in range(0, len(lines), _LINES_AT_ONCE):
+            text = "\n".join(lines[start : start + _LINES_AT_ONCE])
             words.update((_ASCII_WORD if text.isascii() else _WORD).findall(text))
         return words
+
+
+def _holds_word(text: str, word: str) -> bool:
+    """Whether `_WORD` would find this word in the text."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not _GOES_ON_LEFT.match(text[max(0, at - 2) : at]) and not _GOES_ON.match(text, end):
+            return True
+        at = text.find(word, at + 1)
+    return False
 
 
 def join_lines(lines: Sequence[str], vocabulary: Vocabulary) -> str:

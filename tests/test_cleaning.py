@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import unicodedata
 
 import pytest
@@ -222,3 +223,19 @@ def test_words_of_a_document_in_ascii_and_in_other_letters() -> None:
     words = {"low-voltage", "low", "side", "and", "re-used", "known", "x", "y", "z", "a", "end"}
     assert {word for word in words if word in plain} == words - {"low", "re-used", "known"}
     assert {word for word in words if word in accented} == words - {"low", "re-used", "known"}
+
+
+def test_words_that_are_searched_for_are_those_of_the_set() -> None:
+    """Documents that ask for many words get a set instead of searches; the answers are the same."""
+    words = ["well-", "known", "side--and", "re-used", "a-1", "x_y", "-z", "é-b", "b\u2010é", "ÉTÉ"]
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices(words, k=4)) for _ in range(60)]
+    asked = ["well", "known", "side", "and", "re", "used", "re-used", "a", "x", "y", "z", "b", "é"]
+    asked += ["é-b", "été", "b\u2010é", "well-known", "sid", "nd", "q"]
+    searched, looked_up = Vocabulary(lines), Vocabulary(lines)
+    assert not any(f"qq{letter * 2}" in looked_up for letter in map(chr, range(97, 97 + 26)))
+    assert not any(f"ww{letter * 2}" in looked_up for letter in map(chr, range(97, 97 + 26)))
+    found = {word for word in asked if word in searched}
+    assert found == {word for word in asked if word in looked_up}
+    assert {"side", "and", "re-used", "é-b", "été"} <= found
+    assert found.isdisjoint({"sid", "nd", "q", "re"})
