@@ -32,6 +32,7 @@ _IN_CONTEXT = (
 _LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
 _OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
 _RUN_OF_SPACES = re.compile(r" {2,}")
+_USUAL = re.compile(r"[\n -~]+")
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
 
 # Scripts in which a joiner changes what is read: Arabic, Syriac, N'Ko, Indic, Tibetan, Myanmar,
@@ -56,17 +57,21 @@ def clean_characters(text: str) -> str:
     """
     if is_clean(text):
         return text
-    characters = set(text)  # few, so that each rule costs one pass in C where it applies
+    characters = _unusual(text)  # few, so that each rule costs one pass in C where it applies
     if not _MOJIBAKE_LEADS.isdisjoint(characters):
-        text = repair_mojibake(text)
-        characters = set(text)
+        repaired = repair_mojibake(text)
+        if repaired is not text:
+            text, characters = repaired, _unusual(repaired)
     for character in characters:
-        if character == "\n" or " " <= character <= "~":
-            continue
         replacement = _replacement(character)
         if replacement is not None and character in text:
             text = _replaced(text, character, replacement)
     return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+
+
+def _unusual(text: str) -> set[str]:
+    """The characters that are neither printable ASCII nor line ends."""
+    return set(_USUAL.sub("", text))
 
 
 @lru_cache(maxsize=8192)
