@@ -70,7 +70,7 @@ def test_a_line_is_no_text(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(6400, 60), (80, 3000)])
 def test_text_on_a_slender_picture(shape: tuple[int, int]) -> None:
-    """Wide ones were said to be damaged, high ones took gigabytes."""
+    """Wide ones were said to be damaged, high ones took over a gigabyte."""
     document = _read("png", files.picture(["V-60"], shape=shape, size=32))
     assert document.text == "V-60"
 
