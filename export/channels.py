@@ -37,8 +37,7 @@ def even_channels(model: onnx.ModelProto) -> int:
     evener = _Evener(model, constants)
     for node in model.graph.node:
         evener.take(node)
-    del model.graph.node[:]
-    model.graph.node.extend(evener.nodes)
+    graph.replace_nodes(model, evener.nodes)
     graph.drop_unused(model)
     return evener.count
 
@@ -49,7 +48,7 @@ class _Evener:
     def __init__(self, model: onnx.ModelProto, constants: dict[str, onnx.TensorProto]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.count = 0
-        self._model = model
+        self._new = graph.Constants(model)
         self._constants = constants
         self._norms: dict[str, onnx.NodeProto] = {}
         self._evened: set[str] = set()
@@ -70,23 +69,15 @@ class _Evener:
         scale = numpy_helper.to_array(self._constants[norm.input[1]])
         shift = numpy_helper.to_array(self._constants[norm.input[2]])
         height = channel_heights(scale, shift)
-        inverse = self._constant(f"{norm.input[1]}_evening", np.float32(1) / height)
+        inverse = self._new.add(f"{norm.input[1]}_evening", np.float32(1) / height)
         louder = numpy_helper.to_array(weight) * height[:, None]
-        node.input[1] = self._constant(f"{weight.name}_{norm.input[1]}", louder)
+        node.input[1] = self._new.add(f"{weight.name}_{norm.input[1]}", louder)
         even = f"{norm.output[0]}_even"
         if even not in self._evened:
             self._evened.add(even)
             self.nodes.append(helper.make_node("Mul", [norm.output[0], inverse], [even], even))
         node.input[0] = even
         self.count += 1
-
-    def _constant(self, name: str, values: NDArray[np.float32]) -> str:
-        if name not in self._evened:
-            self._evened.add(name)
-            self._model.graph.initializer.append(
-                numpy_helper.from_array(np.ascontiguousarray(values, dtype=np.float32), name)
-            )
-        return name
 
 
 def channel_heights(scale: NDArray[np.float32], shift: NDArray[np.float32]) -> NDArray[np.float32]:

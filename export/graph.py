@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,7 @@ def take_apart(model: onnx.ModelProto) -> None:
             nodes += _gelu_parts(node)
         else:
             nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    replace_nodes(model, nodes)
 
 
 def _gelu_parts(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
@@ -134,6 +133,27 @@ def _norm_parts(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         axis=-1,
         epsilon=epsilon,
     )
+
+
+def replace_nodes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Put `nodes` in the place of the graph's own, among which they may be."""
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+class Constants:
+    """Constants added to a graph, each name once."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._names: set[str] = set()
+
+    def add(self, name: str, values: Any) -> str:
+        """The name, of an initializer from now on."""
+        if name not in self._names:
+            self._names.add(name)
+            self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
 
 
 def node_counts(model: onnx.ModelProto) -> dict[str, int]:
@@ -210,8 +230,7 @@ def load_int8_embeddings(model: onnx.ModelProto) -> int:
         if table.name not in replaced:
             replaced[table.name] = _quantise_rows(model, table)
         nodes.extend(_gather_rows(node, *replaced[table.name]))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    replace_nodes(model, nodes)
     drop_unused(model)
     return len(replaced)
 
@@ -321,8 +340,7 @@ def fold_shapes(model: onnx.ModelProto, mark: str) -> onnx.ModelProto:
     for node in kept:
         for index, name in enumerate(node.input):
             node.input[index] = name + mark if name in computed else name
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    replace_nodes(model, kept)
     drop_unused(model)
     return model
 
@@ -403,8 +421,7 @@ def widen_half_weights(model: onnx.ModelProto, halves: set[str]) -> onnx.ModelPr
             wide = node.output[0]
             node.output[0] = f"{wide}_half"
             nodes.append(_widening(node.output[0], wide))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    replace_nodes(model, nodes)
     return model
 
 

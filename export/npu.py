@@ -94,8 +94,7 @@ def even_columns(model: onnx.ModelProto) -> int:
             continue
         nodes.extend(_evened(model, node, _matrix(node, weight)))
         count += 1
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    graph.replace_nodes(model, nodes)
     graph.drop_unused(model)
     return count
 

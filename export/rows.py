@@ -24,7 +24,7 @@ from export import graph
 SIGNED_ZERO, SIGNED_STEPS = 128, 127.0  # -r .. r
 # GELU never goes below -0.17: nearly all of the 256 steps are for what is above zero.
 GELU_ZERO, GELU_STEPS, GELU_LEAST = 36, 219.0, -0.1701
-GELUS = ("BiasGelu", "FastGelu", "Gelu")
+GELUS = (*graph.BIASED_GELUS, "Gelu")
 LARGEST, LARGEST_PAIRED = 127, 84  # 84 measured best: between cut pairs and lost steps
 PAIR_LIMIT = 128  # 255 x 128 < 32768
 TINIEST = 1e-6  # a row of zeros stays a row of zeros
@@ -122,7 +122,7 @@ class _Writer:
         self.nodes: list[onnx.NodeProto] = []
         self._fused = fused
         self._model = model
-        self._constants: set[str] = set()
+        self._constants = graph.Constants(model)
 
     def product(
         self,
@@ -134,14 +134,14 @@ class _Writer:
         """The nodes that stand for one MatMul."""
         values, scales = quantise_columns(weights, limit_pairs=limit_pairs)
         zero, steps = (GELU_ZERO, GELU_STEPS) if after_gelu else (SIGNED_ZERO, SIGNED_STEPS)
-        step = self._constant(f"row_step_{zero}", np.float32(1 / steps))
-        zero_point = self._constant(f"row_zero_{zero}", np.uint8(zero))
+        step = self._constants.add(f"row_step_{zero}", np.float32(1 / steps))
+        zero_point = self._constants.add(f"row_zero_{zero}", np.uint8(zero))
         name, source = node.name, node.input[0]
         peak = self._gelu_peak(name, source) if after_gelu else self._signed_peak(name, source)
         self._add("Div", [source, peak], f"{name}_unit")
         self._add("QuantizeLinear", [f"{name}_unit", step, zero_point], f"{name}_u8")
-        weight = self._constant(f"{name}_weights", values)
-        columns = self._constant(f"{name}_scales", scales)
+        weight = self._constants.add(f"{name}_weights", values)
+        columns = self._constants.add(f"{name}_scales", scales)
         if self._fused:
             self._add(
                 "MatMulIntegerToFloat",
@@ -156,17 +156,17 @@ class _Writer:
         self._add("Mul", [f"{name}_unscaled", peak], node.output[0])
 
     def _signed_peak(self, name: str, source: str) -> str:
-        axes = self._constant("row_axes", np.array([-1], dtype=np.int64))
+        axes = self._constants.add("row_axes", np.array([-1], dtype=np.int64))
         self._add("ReduceMax", [source, axes], f"{name}_highest", keepdims=1)
         self._add("ReduceMin", [source, axes], f"{name}_lowest", keepdims=1)
         self._add("Neg", [f"{name}_lowest"], f"{name}_depth")
-        tiniest = self._constant("row_tiniest", np.float32(TINIEST))
+        tiniest = self._constants.add("row_tiniest", np.float32(TINIEST))
         return self._add("Max", [f"{name}_highest", f"{name}_depth", tiniest], f"{name}_peak")
 
     def _gelu_peak(self, name: str, source: str) -> str:
-        axes = self._constant("row_axes", np.array([-1], dtype=np.int64))
+        axes = self._constants.add("row_axes", np.array([-1], dtype=np.int64))
         self._add("ReduceMax", [source, axes], f"{name}_highest", keepdims=1)
-        least = self._constant("row_gelu", np.float32(-GELU_LEAST * GELU_STEPS / GELU_ZERO))
+        least = self._constants.add("row_gelu", np.float32(-GELU_LEAST * GELU_STEPS / GELU_ZERO))
         return self._add("Max", [f"{name}_highest", least], f"{name}_peak")
 
     def _add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -175,15 +175,8 @@ class _Writer:
         )
         return output
 
-    def _constant(self, name: str, values: Any) -> str:
-        if name not in self._constants:
-            self._constants.add(name)
-            self._model.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
     def finish(self) -> None:
-        del self._model.graph.node[:]
-        self._model.graph.node.extend(self.nodes)
+        graph.replace_nodes(self._model, self.nodes)
         graph.drop_unused(self._model)
         if self._fused and not any(
             opset.domain == "com.microsoft" for opset in self._model.opset_import
