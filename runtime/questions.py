@@ -112,35 +112,75 @@ def read_question_file(path: Path) -> QuestionFile:
         raise UsageError(
             f"The questions cannot be read: {reason}", where=str(path), fix=f"Name a file: {FORMS}"
         ) from error
-    whole = _parsed(text)
-    if isinstance(whole, dict) and "data" in whole:
-        return _squad(whole, path)
+    squad = _whole(text, path) if text.strip() else None
+    if squad is not None:
+        return _squad(squad, path)
     questions = tuple(_lines(text, path))
     # A line holds a question with its context, so a context stands there as often as it is asked.
     return QuestionFile(questions, tuple(dict.fromkeys(each.context for each in questions)))
 
 
-def _parsed(text: str) -> Any:
-    """The file as one JSON value, or None if it is not one."""
+class _Malformed(Exception):
+    """What is wrong with a question, in words; its place is known further up."""
+
+
+def _whole(text: str, path: Path) -> dict[str, Any] | None:
+    """The file as one SQuAD object; None if it is one of lines.
+
+    Raises:
+        UsageError: it is one JSON value over several lines, and not SQuAD, or broken.
+    """
+    lines = text.strip().split("\n")
+    try:
+        whole = _json(text)
+    except json.JSONDecodeError as error:
+        if _is_json(lines[0]):
+            return None  # what is wrong with a further line is told with the line
+        raise _broken(path, error) from error
+    except _Malformed as error:
+        raise _refused(str(path), error) from error
+    if isinstance(whole, dict) and "data" in whole:
+        return whole
+    if len(lines) == 1:
+        return None
+    kind = "one list" if isinstance(whole, list) else 'one JSON object without "data"'
+    raise _refused(str(path), _Malformed(f"The file is {kind}"))
+
+
+def _is_json(line: str) -> bool:
+    try:
+        _json(line)
+    except (json.JSONDecodeError, _Malformed):
+        return False
+    return True
+
+
+def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
-        return None
+    except json.JSONDecodeError:
+        raise
+    except (RecursionError, ValueError):
+        raise _Malformed("It is nested too deep, or a number in it is too long") from None
 
 
 def _squad(whole: dict[str, Any], path: Path) -> QuestionFile:
     questions: list[AskedQuestion] = []
     contexts: list[str] = []
+    place = str(path)
     try:
-        for article in whole["data"]:
-            for paragraph in article["paragraphs"]:
-                contexts.append(_text(paragraph["context"]))
-                for asked in paragraph["qas"]:
-                    name = str(asked.get("id", len(questions) + 1))
+        for article_number, article in enumerate(_list(whole, "data"), start=1):
+            place = f"{path}, article {article_number}"
+            for number, paragraph in enumerate(_list(article, "paragraphs"), start=1):
+                place = f"{path}, article {article_number}, paragraph {number}"
+                contexts.append(_text(paragraph, "context"))
+                for asked in _list(paragraph, "qas"):
+                    name = str(_object(asked).get("id", len(questions) + 1))
+                    place = f"{path}, question {name}"
                     raw = {**asked, "context": contexts[-1]}
-                    questions.append(_question(raw, name, f"{path}, question {name}"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _malformed(str(path), error) from error
+                    questions.append(_question(raw, name, place))
+    except _Malformed as error:
+        raise _refused(place, error) from error
     return QuestionFile(tuple(questions), tuple(contexts))
 
 
@@ -151,44 +191,95 @@ def _lines(text: str, path: Path) -> Iterator[AskedQuestion]:
             continue
         place = f"{path}, line {number}"
         try:
-            raw = json.loads(line)
+            raw = _object(_json(line))
             yield _question(raw, str(raw.get("id", number)), place)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _malformed(place, error) from error
+        except json.JSONDecodeError as error:
+            raise _broken(path, error, line=number) from error
+        except _Malformed as error:
+            raise _refused(place, error) from error
 
 
 def _question(raw: dict[str, Any], name: str, place: str) -> AskedQuestion:
     given = raw.get("answers", raw.get("answer"))
-    golds = () if raw.get("is_impossible") or not given else _golds(given)
-    rationale = _text(raw["rationale"]) if raw.get("rationale") else None
+    golds = () if raw.get("is_impossible") or not given else tuple(_golds(given))
+    rationale = _text(raw, "rationale") if raw.get("rationale") else None
     return AskedQuestion(
-        name, _text(raw["question"]), _text(raw["context"]), golds, rationale, place
+        name, _text(raw, "question"), _text(raw, "context"), golds, rationale, place
     )
 
 
-def _golds(given: Any) -> tuple[Gold, ...]:
+def _golds(given: Any) -> Iterator[Gold]:
     if isinstance(given, str):
-        return (Gold(given),)
-    if isinstance(given, dict):  # the columns of tabular copies
-        starts = given.get("answer_start", [None] * len(given["text"]))
-        pairs = list(zip(given["text"], starts, strict=True))
+        yield Gold(given)
+    elif isinstance(given, dict):  # the columns of tabular copies
+        texts = _list(given, "text")
+        starts = _list(given, "answer_start") if "answer_start" in given else [None] * len(texts)
+        if len(texts) != len(starts):
+            raise _Malformed('Of "answers", "text" and "answer_start" are not equally many')
+        for text, start in zip(texts, starts, strict=True):
+            yield _gold({"text": text, "answer_start": start})
+    elif isinstance(given, list):
+        for each in given:
+            yield Gold(each) if isinstance(each, str) else _gold(_object(each, "An answer"))
     else:
-        pairs = [
-            (each["text"], each.get("answer_start")) if isinstance(each, dict) else (each, None)
-            for each in given
-        ]
-    return tuple(Gold(_text(text), None if at is None else int(at)) for text, at in pairs)
+        raise _Malformed(f'"answer" is {_kind(given)}, not text')
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+def _gold(answer: dict[str, Any]) -> Gold:
+    start = answer.get("answer_start")
+    if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
+        raise _Malformed(f'"answer_start" is {_kind(start)}, not a whole number')
+    return Gold(_text(answer, "text"), start)
+
+
+def _object(value: Any, what: str = "A question") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Malformed(f"{what} is {_kind(value)}, not an object in braces")
     return value
 
 
-def _malformed(place: str, error: Exception) -> UsageError:
+def _list(holder: Any, name: str) -> list[Any]:
+    found = _member(holder, name)
+    if not isinstance(found, list):
+        raise _Malformed(f'"{name}" is {_kind(found)}, not a list')
+    return found
+
+
+def _text(holder: Any, name: str) -> str:
+    found = _member(holder, name)
+    if not isinstance(found, str):
+        raise _Malformed(f'"{name}" is {_kind(found)}, not text')
+    return found
+
+
+def _member(holder: Any, name: str) -> Any:
+    holder = _object(holder, f'What should hold "{name}"')
+    if name not in holder:
+        raise _Malformed(f'"{name}" is missing')
+    return holder[name]
+
+
+def _kind(value: Any) -> str:
+    """What a JSON value is, in words."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    shown = json.dumps(value)
+    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+
+
+def _broken(path: Path, error: json.JSONDecodeError, line: int | None = None) -> UsageError:
+    """
+    Args:
+        line: the number of the line that was parsed alone.
+    """
+    place = f"{path}, line {line or error.lineno}, column {error.colno}"
+    reason = error.msg.removesuffix(" at").rstrip(":")
+    return _refused(place, _Malformed(f"This is not JSON: {reason[:1].lower()}{reason[1:]}"))
+
+
+def _refused(place: str, error: _Malformed) -> UsageError:
     return UsageError(
-        f"Neither SQuAD JSON nor JSON lines: {error!r}",
-        where=place,
-        fix='A line looks like {"question": "...", "context": "...", "answer": "..."}',
+        f"The questions cannot be used. {error}", where=place, fix=f"Correct it; a file is {FORMS}"
     )

@@ -214,9 +214,9 @@ def test_output_where_a_file_is_in_the_way(tmp_path):
         ('{"data": []}', ExportError, "holds 0"),
         ('{"question": "", "context": "x", "answer": "x"}', ExportError, "holds 0"),
         ('{"question": "Who?", "context": "x", "answer": "x"}', ExportError, "holds 1"),
-        ('{"question": "Who?"}', UsageError, "Neither SQuAD JSON nor"),
-        ("Who? Me.", UsageError, "Neither SQuAD JSON nor"),
-        ("[1, 2]", UsageError, "Neither SQuAD JSON nor"),
+        ('{"question": "Who?"}', UsageError, '"context" is missing.*line 1'),
+        ("Who? Me.", UsageError, "not JSON: expecting value.*line 1, column 1"),
+        ("[1, 2]", UsageError, "A question is a list, not an object"),
     ],
 )
 def test_gate_file_without_usable_questions(tmp_path, bert, options, text, kind, reason):

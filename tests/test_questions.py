@@ -71,3 +71,55 @@ def test_what_is_no_text_is_refused_with_its_line(tmp_path, field):
     path = write(tmp_path / "q.jsonl", good, {**good, field: 3})
     with pytest.raises(UsageError, match="line 2"):
         read_question_file(path)
+
+
+GOOD = {"question": "?", "context": "A b.", "answer": "b"}
+NOT_JSON = '{"question": "?" "context": "A b."}'
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        (f"{json.dumps(GOOD)}\n{NOT_JSON}", "line 2, column 18", "expecting ',' delimiter"),
+        (NOT_JSON, "line 1, column 18", "expecting ',' delimiter"),
+        ('{"data": [\n {"paragraphs": [],}\n]}', "line 2, column 20", "property name"),
+        (f"{json.dumps(GOOD, indent=1)}\n{json.dumps(GOOD, indent=1)}", "line 6", "extra data"),
+        (json.dumps(GOOD)[:-2], "line 1, column 48", "unterminated string"),
+        ("a question?", "line 1, column 1", "expecting value"),
+        (json.dumps([GOOD], indent=1), "q.json", "The file is one list"),
+        (json.dumps(GOOD, indent=1), "q.json", 'one JSON object without "data"'),
+        (f"{json.dumps(GOOD)}\n[1]", "line 2", "A question is a list"),
+        ('{"question": "?"}', "line 1", '"context" is missing'),
+        (json.dumps({**GOOD, "answer": 3}), "line 1", '"answer" is 3, not text'),
+        (json.dumps({**GOOD, "answer": [{"txt": "b"}]}), "line 1", '"text" is missing'),
+        (json.dumps({**GOOD, "answer": {"text": ["b"], "answer_start": []}}), "1", "equally many"),
+        ('{"question": "?", "context": "A", "answer": [{"text": "A", "answer_start": 1e999}]}',
+         "line 1", '"answer_start" is Infinity, not a whole number'),
+        (json.dumps({"data": [{"paragraphs": [{}]}]}), "article 1, paragraph 1", '"context"'),
+        (json.dumps({"data": [{"paragraphs": [{"context": "A", "qas": [{"id": "x7"}]}]}]}),
+         "question x7", '"question" is missing'),
+        ("[" * 100_000, "q.json", "nested too deep"),
+        (f"{json.dumps(GOOD)}\n{'9' * 5000}", "line 2", "a number in it is too long"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path, text, place, what):
+    """Guards `JSONDecodeError("Expecting ',' delimiter: ...")` and `KeyError('context')`, which
+    people saw, the blame of line 1 for what stands in line 2, and the traceback for an
+    answer_start of infinity, for deep nesting and for very long numbers."""
+    path = tmp_path / "q.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_question_file(path)
+    error = caught.value
+    assert what in error.what
+    assert "Error" not in error.what
+    assert str(error.where).startswith(str(path))
+    assert place in str(error.where)
+    assert '{"question": ' in str(error.fix)
+
+
+@pytest.mark.parametrize("text", ["", " \n\n", "\n" + json.dumps(GOOD) + "\r\n\r\n"])
+def test_empty_lines_are_no_questions(tmp_path, text):
+    path = tmp_path / "q.jsonl"
+    path.write_text(text, "utf-8", newline="")
+    assert len(read_question_file(path).questions) == text.count("{")

@@ -550,9 +550,9 @@ GOOD = {"question": "Where?", "context": "It is in Rome.", "answer": "Rome"}
     ("text", "message"),
     [
         ("", "No questions"),
-        ("not json", "Neither SQuAD JSON nor JSON lines"),
-        ('{"question": "Where?"}', r"JSON lines: KeyError.*line 1"),
-        (json.dumps({"data": [{"paragraphs": 3}]}), "Neither SQuAD"),
+        ("not json", "This is not JSON.*line 1"),
+        ('{"question": "Where?"}', r'"context" is missing.*line 1'),
+        (json.dumps({"data": [{"paragraphs": 3}]}), '"paragraphs" is 3, not a list.*article 1'),
         (json.dumps({**GOOD, "answer": "Oslo"}), r"'Oslo' does not stand in its context.*line 1"),
         (json.dumps({**GOOD, "rationale": "In Oslo."}), "rationale 'In Oslo.' does not stand"),
         (json.dumps({**GOOD, "question": " "}), "An empty question"),
