@@ -50,7 +50,9 @@ def answer_json(answer: Answer, warnings: Sequence[str] = ()) -> dict[str, Any]:
 def _own_warnings(answer: Answer) -> list[str]:
     """What people should know about this answer, beside what holds for all of them."""
     citation = answer.citation
-    return [] if citation is None or citation.superseded is None else [superseded_warning(citation)]
+    if citation is None or citation.superseded is None:
+        return []
+    return [superseded_warning(citation.superseded.words())]
 
 
 def citation_json(citation: Citation) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def citation_json(citation: Citation) -> dict[str, Any]:
         "quote": citation.quote,
         "page": citation.page,
         "heading_path": list(citation.heading_path),
-        "superseded": citation.superseded,
+        "superseded": None if citation.superseded is None else citation.superseded.words(),
     }
 
 
@@ -152,12 +154,13 @@ def show_place(screen: Screen, citation: Citation, indent: int) -> None:
     """Where a quote stands, and a warning if its document says that it is no longer in force."""
     screen.line((place(citation), "dim"), indent=indent)
     if citation.superseded is not None:
-        screen.line(("warning: ", "warning"), superseded_warning(citation), indent=indent)
+        words = citation.superseded.words(short_path)
+        screen.line(("warning: ", "warning"), superseded_warning(words), indent=indent)
 
 
-def superseded_warning(citation: Citation) -> str:
+def superseded_warning(why: str) -> str:
     """That a citation's document is no longer in force, and why."""
-    return f"from a superseded document: {one_line(citation.superseded or '')}"
+    return f"from a superseded document: {one_line(why)}"
 
 
 def surroundings(

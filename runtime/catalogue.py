@@ -140,7 +140,7 @@ def _newer_revisions(
         values,
     )
     return {
-        number: Flag(SUPERSEDED, f"{label}; {newer} is in {source}")
+        number: Flag(SUPERSEDED, f"{label}; there is {newer}", source)
         for number, label, newer, source in rows
     }
 

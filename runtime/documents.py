@@ -6,6 +6,7 @@ the document is added and never changed afterwards: `text[span.start:span.end]` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,10 +60,18 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Something in a document that people should know: hidden text, text that addresses a model."""
+    """Something in a document that people should know: hidden text, text that addresses a model.
+
+    `newer` is the source of the document that supersedes it, where that is known.
+    """
 
     kind: str
     detail: str
+    newer: str | None = None
+
+    def words(self, name: Callable[[str], str] = str) -> str:
+        """The detail, with the newer document's source as `name` gives it."""
+        return self.detail if self.newer is None else f"{self.detail} in {name(self.newer)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +125,12 @@ class Document:
     flags: tuple[Flag, ...] = ()
 
     @property
-    def superseded(self) -> str | None:
+    def superseded(self) -> Flag | None:
         """Why the document is no longer in force: its own words, or which newer revision there is.
 
         None if it is in force, as far as is known.
         """
-        return next((flag.detail for flag in self.flags if flag.kind == SUPERSEDED), None)
+        return next((flag for flag in self.flags if flag.kind == SUPERSEDED), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,4 +183,4 @@ class Citation:
     quote: str
     page: int | None = None
     heading_path: tuple[str, ...] = ()
-    superseded: str | None = None
+    superseded: Flag | None = None

@@ -384,7 +384,7 @@ class Pipeline:
         """Whether the window's document is superseded and the question does not ask for it."""
         document = self.knowledge_base.document(window.document_id)
         old = document.superseded
-        return old is not None and not asks_for_superseded(question, document.title, old)
+        return old is not None and not asks_for_superseded(question, document.title, old.detail)
 
     def _wants_standard(
         self, proposal: _Proposal | None, options: AskOptions, threshold: float

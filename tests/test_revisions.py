@@ -190,21 +190,23 @@ def test_the_older_is_flagged_while_the_newer_is_there(tmp_path: Path) -> None:
             add(kb, manual(letter))
 
         def superseded() -> dict[str, str | None]:
-            return {one.source: one.superseded for one in kb.documents()}
+            found = {one.source: one.superseded for one in kb.documents()}
+            return {source: flag.words() if flag else None for source, flag in found.items()}
 
         assert superseded() == {
-            "pumpC.md": "Revision C; Revision E is in pumpE.md",
+            "pumpC.md": "Revision C; there is Revision E in pumpE.md",
             "pumpE.md": None,
-            "pumpA.md": "Revision A; Revision E is in pumpE.md",
+            "pumpA.md": "Revision A; there is Revision E in pumpE.md",
         }
         assert kb.statistics().flagged == 2
         oldest = kb.find("pumpA.md")
         assert oldest is not None
-        assert oldest.superseded == superseded()["pumpA.md"]
+        assert oldest.superseded is not None
+        assert oldest.superseded.words() == superseded()["pumpA.md"]
         kb.remove("pumpE.md")
         assert superseded() == {
             "pumpC.md": None,
-            "pumpA.md": "Revision A; Revision C is in pumpC.md",
+            "pumpA.md": "Revision A; there is Revision C in pumpC.md",
         }
         assert kb.statistics().flagged == 1
 
@@ -217,9 +219,29 @@ def test_the_flag_reaches_status_list_and_answers(tmp_path: Path) -> None:
     [old] = shell("list", "--flagged", "--json").json["documents"]
     assert old["source"].endswith("valve_revC.txt")
     assert [flag["kind"] for flag in old["flags"]] == [SUPERSEDED]
-    assert "Revision D is in" in shell("status").out
+    assert "there is Revision D in" in shell("status").out
     told = shell("ask", "Who tests the relief valve?", "--route", "speculative").out
-    assert "warning: from a superseded document: Revision C; Revision D is in" in told
+    assert "warning: from a superseded document: Revision C; there is Revision D in" in told
+
+
+def test_the_newer_revision_is_named_as_citations_name_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the whole absolute path in warnings and in status, beside files as seen from the
+    working folder; the two have one name here, so that the name alone would not do."""
+    make_models(tmp_path)
+    shell = Shell(tmp_path / "home")
+    old = shell.write("old/valve.txt", f"Valve Manual\n============\n\nRevision C\n\n{VALVE}")
+    new = shell.write("new/valve.txt", "Valve Manual\n============\n\nRevision D\n\nNothing.")
+    monkeypatch.chdir(shell.home)
+    shell("add", old, new)
+    told = "Revision C; there is Revision D in"
+    asked = ("ask", "Who tests the relief valve?", "--route", "speculative")
+    assert f"{told} new/valve.txt\n" in shell(*asked).out
+    assert f"{told} new/valve.txt" in shell("status").out
+    found = shell(*asked, "--json").json["citation"]
+    assert found["source"] == str(old)
+    assert found["superseded"] == f"{told} {new}"
 
 
 def test_a_knowledge_base_of_the_format_before_learns_them_again(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def test_an_answer_in_force_comes_before_a_surer_one(route: str, tmp_path: Path)
     unsure = asked(threshold=1.0)
     assert unsure.source == first.source, "no answer in force reaches the threshold"
     wanted = asked(f"{QUESTION} In the superseded text")
-    assert wanted.superseded == OLD[0].detail, "it was asked for"
+    assert wanted.superseded == OLD[0], "it was asked for"
     for number in range(20):
         supersede(world, f"text-{number}")
     third = asked()
     assert third.source == first.source, "all are superseded: the surest is first again"
-    assert third.superseded == OLD[0].detail
+    assert third.superseded == OLD[0]
 
 
 @pytest.mark.parametrize(

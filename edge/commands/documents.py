@@ -154,7 +154,7 @@ def document_json(document: Document) -> dict[str, Any]:
         "characters": document.characters,
         "passages": document.passages,
         "added_at": document.added_at,
-        "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in document.flags],
+        "flags": [{"kind": flag.kind, "detail": flag.words()} for flag in document.flags],
     }
 
 

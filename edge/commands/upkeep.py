@@ -21,7 +21,7 @@ def status(run: Run) -> None:
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
-    from edge.rendering import file_cell
+    from edge.rendering import file_cell, short_path
     from runtime.knowledge_base import MEMBER
 
     with open_knowledge_base(run.settings) as kb:
@@ -70,7 +70,7 @@ def status(run: Run) -> None:
             "Flagged",
             (Column("file"), Column("kind"), Column("what", wide=True)),
             [
-                (file_cell(one.source), flag.kind, flag.detail)
+                (file_cell(one.source), flag.kind, flag.words(short_path))
                 for one in flagged
                 for flag in one.flags
             ],
