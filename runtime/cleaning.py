@@ -32,7 +32,7 @@ _IN_CONTEXT = (
 _LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
 _OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
 _RUN_OF_SPACES = re.compile(r" {2,}")
-_USUAL = re.compile(r"[\n -~]+")
+_USUAL = b"\n" + bytes(range(ord(" "), ord("~") + 1))
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
 
 # Scripts in which a joiner changes what is read: Arabic, Syriac, N'Ko, Indic, Tibetan, Myanmar,
@@ -66,12 +66,24 @@ def clean_characters(text: str) -> str:
         replacement = _replacement(character)
         if replacement is not None and character in text:
             text = _replaced(text, character, replacement)
-    return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", text) if any(map(_composes, characters)) else text
 
 
 def _unusual(text: str) -> set[str]:
     """The characters that are neither printable ASCII nor line ends."""
-    return set(_USUAL.sub("", text))
+    data = text.encode("utf-8", "surrogatepass").translate(None, _USUAL)
+    return set(data.decode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=8192)
+def _composes(character: str) -> bool:
+    """Whether text may need composing (NFC) for this character, or for what replaces it."""
+    return any(
+        unicodedata.category(one).startswith("M")
+        or "\u1160" <= one <= "\u11ff"  # vowels and last consonants of Korean syllables
+        or not unicodedata.is_normalized("NFC", one)
+        for one in _replacement(character) or character
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -204,18 +216,27 @@ def _in_flag(text: str, index: int) -> bool:
     return start > 0 and text[start - 1] == "\U0001f3f4"
 
 
-def smuggled_text(text: str) -> str:
-    """ASCII written in Unicode's invisible tag characters or variation selectors, decoded."""
-    if text.isascii() or not re.search("[\U000e0001-\U000e01ef]", text):
+def smuggling_characters(text: str) -> str:
+    """Those of Unicode's invisible tag characters and variation selectors that stand for ASCII."""
+    if all(character < "\U000e0001" for character in _unusual(text)):
         return ""
-    letters = []
-    for index, character in enumerate(text):
-        code = ord(character)
-        if 0xE0020 <= code <= 0xE007E and not _in_flag(text, index):
-            letters.append(chr(code - 0xE0000))
-        elif 0xE0100 <= code <= 0xE01EF and not _ideograph(text[index - 1] if index else " "):
-            letters.append(chr(code - 0xE0100 + 16))
-    return "".join(letters)
+    return "".join(
+        character
+        for index, character in enumerate(text)
+        if ("\U000e0020" <= character <= "\U000e007e" and not _in_flag(text, index))
+        or (
+            "\U000e0100" <= character <= "\U000e01ef"
+            and not _ideograph(text[index - 1] if index else " ")
+        )
+    )
+
+
+def smuggled_text(text: str) -> str:
+    """ASCII written in invisible characters, decoded."""
+    return "".join(
+        chr(code - 0xE0000 if code < 0xE0100 else code - 0xE0100 + 16)
+        for code in map(ord, smuggling_characters(text))
+    )
 
 
 # --- mojibake -------------------------------------------------------------------------------------
@@ -241,7 +262,7 @@ def repair_mojibake(text: str) -> str:
 
 def _holds_mojibake(text: str) -> bool:
     """Whether the pattern occurs. Its first characters are rare: they are looked for one by one."""
-    for lead in () if text.isascii() else _MOJIBAKE_LEADS.intersection(text):
+    for lead in _MOJIBAKE_LEADS & _unusual(text):
         at = text.find(lead)
         while at >= 0:
             if _MOJIBAKE.match(text, at):

@@ -22,21 +22,35 @@ _AROUND = 200  # characters around a telling word that a phrasing may span
 _MOST_FLAGS = 5  # of one kind
 _SHORTEST, _LONG = 20, 60  # characters of a passage that may be repeated; `_LONG` those of ASCII
 _FEW = 5  # times that such a passage comes at least
+_SPACED_ENDS = (". ", "! ", "? ")  # of sentences
+_OTHER_ENDS = ("。", "！", "？")
+_ENDS_TO_LINES = bytes.maketrans(b".!?", b"\n\n\n")
+_ASCII = bytes(range(128))
 
 _RULES = r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
 
 
 @dataclass(frozen=True, slots=True)
 class _Phrasing:
-    """A way to address a model: `words`, one of which is in every match, in lower case."""
+    """A way to address a model.
+
+    Attributes:
+        words: one of them is in every match, in lower case; they are looked for first.
+        also: one of these, too. Empty for rare `words`, whose places may all be tried.
+    """
 
     words: tuple[str, ...]
+    also: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
-def _phrasing(words: str, *patterns: str) -> _Phrasing:
+def _phrasing(words: str, *patterns: str, also: str = "") -> _Phrasing:
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
-    return _Phrasing(tuple(words.split("|")), re.compile(joined, re.IGNORECASE | re.MULTILINE))
+    return _Phrasing(
+        tuple(words.split("|")),
+        tuple(also.split("|")) if also else (),
+        re.compile(joined, re.IGNORECASE | re.MULTILINE),
+    )
 
 
 _PHRASINGS = (
@@ -48,6 +62,8 @@ _PHRASINGS = (
         r"|your|other|existing|original)\b(?:\W+\w+){0,3}?\W+" + _RULES + r"\b",
         r"\b(?:ignore|disregard|forget)\s+(?:all|everything|anything|what(?:ever)?)\b[^.\n]{0,40}"
         r"\b(?:above|before|previously|so far|told)\b",
+        also="instruction|prompt|direction|command|rule|guideline|context|message|polic"
+        "|above|before|previously|so far|told",
     ),
     _phrasing(
         "you are |you're ",
@@ -68,6 +84,7 @@ _PHRASINGS = (
         r"\b(?:new|updated|real|actual) (?:system )?instructions?\s*:",
         r"\b(?:do not|don't|never) (?:mention|reveal|tell|disclose)\b[^.\n]{0,60}"
         r"\b(?:this|these|your) (?:instructions?|prompt)\b",
+        also="reveal|print|repeat|output|show|leak|disclose|new|updated|real|actual|mention|tell",
     ),
     _phrasing(
         "from now on|henceforth",
@@ -77,6 +94,7 @@ _PHRASINGS = (
         "answer|respond|reply",
         r"\b(?:always|only|instead)\W+(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+with\b",
         r"\b(?:answer|respond|reply)(?:\W+\w+){0,3}?\W+(?:only|exactly|always)\W+with\b",
+        also="only|always|instead|exactly",
     ),
     _phrasing(
         "pretend|act as|jailbreak|dan mode|developer mode",
@@ -107,20 +125,24 @@ _PHRASINGS = (
         r"[^.\n]{0,30}\b(?:précédent|antérieur|ci-dessus|reçu|système)\w*",
         r"\b(?:ignor|oubli)(?:e|ez|er|ons) (?:toutes? )?(?:les|vos|tes) "
         r"(?:instructions|consignes)\b",
+        also="instruction|consigne|directive",
     ),
     # Spanish, Portuguese, Italian
     _phrasing(
         "ignor|olvid|desatiend",
         r"\b(?:ignor|olvid|desatiend)\w*\b[^.\n]{0,50}\b(?:instruccion|órden|orden|indicacion)\w*\b",
+        also="instruccion|órden|orden|indicacion",
     ),
     _phrasing(
         "ignor|esque",
         r"\b(?:ignor|esque[cç])\w*\b[^.\n]{0,50}\b(?:instruções|instrucoes|ordens)\b",
+        also="instruções|instrucoes|ordens",
     ),
     _phrasing(
         "ignor|dimentic|trascur",
         r"\b(?:ignor|dimentic|trascur)\w*\b[^.\n]{0,50}\b(?:istruzion|ordin|comand)\w*\b"
         r"[^.\n]{0,30}\b(?:precedent|sopra|ricevut|sistema)\w*",
+        also="istruzion|ordin|comand",
     ),
     # Dutch, Polish, Turkish
     _phrasing(
@@ -191,7 +213,7 @@ def addresses_model(text: str) -> bool:
 
 def _addresses(text: str) -> list[tuple[int, str]]:
     """Offset and quote of each place that addresses a model, the first few of them."""
-    places = _telling_places(_lower(text))
+    places = _telling_places(text)
     found: dict[int, str] = {}
     for phrasing in _PHRASINGS:
         for word in phrasing.words:
@@ -200,6 +222,8 @@ def _addresses(text: str) -> list[tuple[int, str]]:
                 if place <= seen or len(found) == _MOST_FLAGS:
                     continue
                 start = max(text.rfind("\n\n", 0, place), place - _AROUND, 0)
+                if not _is_near(phrasing.also, text[start : place + _AROUND]):
+                    continue
                 if match := phrasing.pattern.search(text, start, place + _AROUND):
                     quote = text[match.start() : match.start() + _EXCERPT].partition("\n\n")[0]
                     found.setdefault(match.start(), " ".join(quote.split()))
@@ -207,10 +231,16 @@ def _addresses(text: str) -> list[tuple[int, str]]:
     return sorted(found.items())
 
 
-def _telling_places(lowered: str) -> dict[str, list[int]]:
+def _is_near(words: tuple[str, ...], text: str) -> bool:
+    """Whether one of the words is in the text; true where none is asked for."""
+    lowered = text.lower()
+    return not words or any(word in lowered for word in words)
+
+
+def _telling_places(text: str) -> dict[str, list[int]]:
     """Where each of the telling words that occur begins, in order."""
     # In bytes: the search in a string keeps an offset for every byte of it.
-    data = lowered.encode("utf-8", "surrogatepass")
+    data = _lower(text)
     found = _TELLING.find_matches_as_indexes(data, overlapping=True)
     places: dict[str, list[int]] = defaultdict(list)
     place, reached = 0, 0  # in characters and in bytes
@@ -221,12 +251,17 @@ def _telling_places(lowered: str) -> dict[str, list[int]]:
     return places
 
 
-def _lower(text: str) -> str:
-    """Lower case without a change of length: offsets stay."""
+def _lower(text: str) -> bytes:
+    """Lower case in UTF-8, as many characters as the text has."""
+    data = text.encode("utf-8", "surrogatepass")
+    if all(
+        c.lower() == c for c in set(data.translate(None, _ASCII).decode("utf-8", "surrogatepass"))
+    ):
+        return data.lower()  # much the fastest, but for ASCII only
     lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    return "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
+    if len(lowered) != len(text):
+        lowered = "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
+    return lowered.encode("utf-8", "surrogatepass")
 
 
 def _duplication(text: str) -> list[Flag]:
@@ -235,16 +270,11 @@ def _duplication(text: str) -> list[Flag]:
     Repeated warnings and table rows are normal: the same 60 characters or more must come at least
     five times and make up three tenths of the text, or 25 times and a twentieth.
     """
-    if len(text) < 300:
+    if len(text) < 300 or not _may_repeat(text):
         return []
-    least = _LONG if text.isascii() else _SHORTEST
-    for end in ". ", "! ", "? ", "。", "！", "？":
+    for end in (*_SPACED_ENDS, *_OTHER_ENDS):
         text = text.replace(end, f"{end}\n")
-    pieces = text.split("\n")
-    telling = [piece.rstrip() for piece in pieces if len(piece) >= least]
-    if len(telling) - len(set(telling)) < _FEW - 1:  # most documents
-        return []
-    passages = Counter(piece.rstrip() for piece in pieces if len(piece) >= _SHORTEST)
+    passages = Counter(piece.rstrip() for piece in text.split("\n") if len(piece) >= _SHORTEST)
     flags = []
     for passage, count in passages.most_common(_MOST_FLAGS):
         long_enough = len(passage) >= _LONG or not passage.isascii()
@@ -257,3 +287,19 @@ def _duplication(text: str) -> list[Flag]:
                 )
             )
     return flags
+
+
+def _may_repeat(text: str) -> bool:
+    """Whether passages may come a few times and make up a twentieth: cheap, and sure of its no.
+
+    A repeated passage is made of repeated stretches between any of the characters that end
+    sentences, and these are quickly found in bytes.
+    """
+    data = text.encode("utf-8", "surrogatepass").translate(_ENDS_TO_LINES)
+    for end in _OTHER_ENDS:
+        data = data.replace(end.encode(), b"\n")
+    stretches = Counter(map(bytes.strip, data.split(b"\n")))
+    ends = stretches.pop(b"", 0)  # that follow each other
+    # Every other stretch with its end and a space.
+    often = [(len(stretch) + 2) * n for stretch, n in stretches.items() if n >= _FEW]
+    return ends + sum(often) >= 0.05 * len(text)

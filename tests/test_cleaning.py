@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 
 import pytest
@@ -76,6 +77,18 @@ def test_cleaning_is_done_once(text: str) -> None:
     assert clean_block(once) == once
     assert "\x00" not in once
     once.encode("utf-8")
+
+
+def test_text_is_composed_whatever_it_holds() -> None:
+    """Whether to compose is told from the characters; each that composes with another counts."""
+    pairs = [
+        unicodedata.normalize("NFD", chr(code))
+        for code in range(0x110000)
+        if re.fullmatch(r"\w+ \w+", unicodedata.decomposition(chr(code)))
+    ]
+    assert len(pairs) > 1000
+    for pair in (*pairs, "\u1112\u1161\u11ab", "q\u0323\u0307", "q\u0307\u0323", "\ufb1d"):
+        assert clean_characters(f"a {pair}") == unicodedata.normalize("NFC", f"a {pair}")
 
 
 def test_invisible_letters_are_decoded() -> None:

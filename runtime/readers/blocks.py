@@ -21,6 +21,7 @@ from runtime.cleaning import (
     clean_code,
     is_clean,
     smuggled_text,
+    smuggling_characters,
     strip_markup,
     tidy,
 )
@@ -33,6 +34,7 @@ from runtime.supersession import superseded_flag
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
 _LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
 _TITLE_LENGTH = 200  # characters kept of a title
+INVISIBLE = "invisible Unicode characters"  # why a text was hidden
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class RawDocument:
         hidden: texts that people do not see, left out of `blocks`, each with the reason.
         markup: whether leftover HTML tags and entities may be removed from its blocks.
         status: what its metadata say of its standing, such as `status: archived`.
+        is_clean: the characters of its blocks are as `clean_characters` leaves them.
     """
 
     media_type: str
@@ -82,6 +85,7 @@ class RawDocument:
     flags: list[Flag] = field(default_factory=list)
     markup: bool = False
     status: str = ""
+    is_clean: bool = False
 
 
 def assemble(raw: RawDocument, source: str) -> ParsedDocument:
@@ -90,13 +94,15 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
     breaks: list[int] = []
     pages: list[Page] = []
     headings: list[Heading] = []
-    smuggled: list[str] = []
+    hidden = [*raw.hidden]
     offset = 0
     before: BlockKind | None = None
-    is_plain = not raw.markup and is_clean("".join([block.text for block in raw.blocks]))
+    is_plain = raw.is_clean or (
+        not raw.markup and is_clean("".join([block.text for block in raw.blocks]))
+    )
     for block in raw.blocks:
-        if not is_plain and (hidden := smuggled_text(block.text)):
-            smuggled.append(hidden)
+        if not is_plain and (smuggled := smuggled_text(block.text)):
+            hidden.append((INVISIBLE, smuggled))
         text = _clean(block, raw.markup, is_plain)
         if not text:
             continue
@@ -114,10 +120,8 @@ def assemble(raw: RawDocument, source: str) -> ParsedDocument:
         offset += len(text)
         before = block.kind
     stored = "".join(parts)
-    hidden_flags = [
-        Flag(HIDDEN, f"{why}: {_excerpt(text)}") for why, text in _merged(raw.hidden)
-    ] + [Flag(HIDDEN, f"invisible Unicode characters: {_excerpt(text)}") for text in smuggled]
-    found = text_flags(stored, [text for _, text in raw.hidden] + smuggled)
+    hidden_flags = [Flag(HIDDEN, f"{why}: {_excerpt(text)}") for why, text in _merged(hidden)]
+    found = text_flags(stored, [text for _, text in hidden])
     title = _title(raw, headings, source)
     if (old := superseded_flag(title, raw.status, stored)) is not None:
         found.append(old)
@@ -144,9 +148,8 @@ def table_blocks(
         header: names of the columns. Where there are none, a table of two columns reads
             `first: second` and others `first; second; third`.
     """
-    return [
-        Block("row", line, page=page) for row in rows if (line := _row_line(_cells(row), header))
-    ]
+    lines = (_row_line(_cells(row), header) + smuggling_characters("".join(row)) for row in rows)
+    return [Block("row", line, page=page) for line in lines if line]
 
 
 def split_header(

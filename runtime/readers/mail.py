@@ -8,8 +8,9 @@ from email.errors import MessageError
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 
+from runtime.cleaning import smuggled_text
 from runtime.errors import DamagedDocument, DocumentError, EncryptedDocument
-from runtime.readers.blocks import Block, RawDocument
+from runtime.readers.blocks import INVISIBLE, Block, RawDocument
 from runtime.readers.context import Context
 from runtime.readers.html import html_blocks, html_text
 from runtime.readers.kinds import is_supported_name
@@ -60,6 +61,7 @@ def _body(message: EmailMessage, raw: RawDocument, context: Context) -> None:
         raw.markup = True
     else:
         raw.blocks += [replace(block, page=None) for block in text_blocks(text)]
+        raw.hidden += [(INVISIBLE, smuggled)] if (smuggled := smuggled_text(text)) else []
 
 
 def _attachments(message: EmailMessage, context: Context) -> list[RawDocument]:

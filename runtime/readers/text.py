@@ -15,9 +15,10 @@ from runtime.cleaning import (
     contents_lines,
     is_page_label,
     running_lines,
+    smuggled_text,
 )
 from runtime.errors import UnsupportedDocument
-from runtime.readers.blocks import Block, BlockKind, RawDocument, join_blocks
+from runtime.readers.blocks import INVISIBLE, Block, BlockKind, RawDocument, join_blocks
 from runtime.readers.context import Context
 
 _BOMS = (
@@ -47,7 +48,8 @@ _EDGE = 2  # lines at the top and bottom of a page that may be furniture
 def read(data: bytes, context: Context) -> list[RawDocument]:
     """Paragraphs of a plain text."""
     text = decode(data, context)
-    return [RawDocument("text/plain", text_blocks(text))]
+    hidden = [(INVISIBLE, smuggled)] if (smuggled := smuggled_text(text)) else []
+    return [RawDocument("text/plain", text_blocks(text), hidden=hidden, is_clean=True)]
 
 
 def decode(data: bytes, context: Context) -> str:
@@ -84,7 +86,10 @@ def looks_binary(data: bytes) -> bool:
 
 
 def text_blocks(text: str) -> list[Block]:
-    """Blocks of a plain text. A form feed begins a new page, as in RFCs and printouts."""
+    """Blocks of a plain text, in clean characters.
+
+    A form feed begins a new page, as in RFCs and printouts.
+    """
     sheets = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\f\n ").split("\f")
     pages = [clean_characters(sheet.expandtabs(8)).split("\n") if sheet else [] for sheet in sheets]
     if len(pages) > 1:
