@@ -7,6 +7,9 @@ context and never an answer, and there is no model to load. A line break always 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import regex
 
 from runtime.documents import Span
@@ -19,7 +22,12 @@ _BREAK = regex.compile(
       | (?P<line>\n+)""",
     regex.VERBOSE | regex.MULTILINE,
 )
+# The same for ASCII, several times faster: one set of characters begins all of it.
+_BREAK_ASCII = re.compile(
+    r"""[.!?\n](?:(?<=\n)\n*|(?<!\n)[.!?]*["')\]]*(?=\s+[^a-z\s]|\s*$))""", re.ASCII | re.MULTILINE
+)
 _LAST_WORD = regex.compile(r"[\p{L}\p{N}.]+$")
+_LONGEST_ABBREVIATION = 12  # characters looked at
 _ABBREVIATIONS = frozenset(
     [
         "mr",
@@ -106,23 +114,31 @@ _ABBREVIATIONS = frozenset(
 
 def sentence_spans(text: str) -> list[Span]:
     """The sentences of `text` in order, trimmed of white space; together they hold all words."""
-    spans: list[Span] = []
+    return [Span(start, start + len(piece)) for start, piece in _sentences(text)]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Where the sentences of `text` begin, ascending."""
+    return [start for start, _ in _sentences(text)]
+
+
+def _sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Where each sentence begins, and its text without white space around it."""
     start = 0
-    for match in _BREAK.finditer(text):
-        if match.lastgroup == "other" and _is_abbreviation(text, match.start(), match.group()):
-            continue
-        _append_trimmed(spans, text, start, match.end())
-        start = match.end()
-    _append_trimmed(spans, text, start, len(text))
-    return spans
+    for end in _ends(text):
+        piece = text[start:end].rstrip()
+        bare = piece.lstrip()
+        if bare:
+            yield start + len(piece) - len(bare), bare
+        start = end
 
 
-def _append_trimmed(spans: list[Span], text: str, start: int, end: int) -> None:
-    piece = text[start:end].rstrip()
-    bare = piece.lstrip()
-    if bare:
-        stop = start + len(piece)
-        spans.append(Span(stop - len(bare), stop))
+def _ends(text: str) -> Iterator[int]:
+    for match in (_BREAK_ASCII if text.isascii() else _BREAK).finditer(text):
+        begin, end = match.span()
+        if end - begin > 1 or text[begin] != "." or not _is_abbreviation(text, begin):
+            yield end
+    yield len(text)
 
 
 def trim(text: str, span: Span) -> Span:
@@ -135,13 +151,13 @@ def trim(text: str, span: Span) -> Span:
     return Span(start, end)
 
 
-def _is_abbreviation(text: str, position: int, terminator: str) -> bool:
+def _is_abbreviation(text: str, position: int) -> bool:
     """Whether the full stop at `position` belongs to the word before it."""
-    if terminator != ".":
-        return False
-    word = _LAST_WORD.search(text, max(0, position - 12), position)
-    if word is None:
-        return False
-    stem = word.group().lower()
-    is_initial = len(stem) == 1 and stem.isalpha() and word.group().isupper()
+    before = text[max(0, position - _LONGEST_ABBREVIATION) : position]
+    word = before.rpartition(" ")[2]
+    if not word.isalpha():
+        match = _LAST_WORD.search(before)
+        word = match.group() if match else ""
+    stem = word.lower()
+    is_initial = len(stem) == 1 and stem.isalpha() and word.isupper()
     return is_initial or stem in _ABBREVIATIONS

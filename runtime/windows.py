@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from runtime.documents import Span
 from runtime.encoding import TokenizedText
 from runtime.errors import BundleDamaged
-from runtime.sentences import sentence_spans
+from runtime.sentences import sentence_starts
 from runtime.word_cache import WordCache, is_word_by_word
 
 
@@ -135,9 +135,7 @@ def cut_windows(text: str, tokens: TokenizedText, options: WindowOptions) -> lis
 
 def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tuple[int, int]]:
     """Token ranges `[begin, end)` of the windows."""
-    sentences = np.searchsorted(
-        tokens.offsets[:, 0], [sentence.start for sentence in sentence_spans(text)]
-    ).tolist()
+    sentences = np.searchsorted(tokens.offsets[:, 0], sentence_starts(text)).tolist()
     starts = tokens.offsets[:, 0].tolist()
     count = len(starts)
     cuts: list[tuple[int, int]] = []

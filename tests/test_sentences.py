@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.sentences import sentence_spans
+from runtime.sentences import _BREAK, _BREAK_ASCII, sentence_spans, sentence_starts
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,12 @@ def test_sentences_are_ordered_trimmed_and_lose_nothing(text):
     assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
     kept = "".join(s.of(text) for s in spans)
     assert "".join(kept.split()) == "".join(text.split())
+    assert sentence_starts(text) == [s.start for s in spans]
+
+
+@given(st.text(alphabet="aB.!?\n\r\v\x1c \t\"')]3,", max_size=40))
+@settings(max_examples=500)
+def test_the_pattern_for_ascii_breaks_where_the_full_one_does(text):
+    assert [m.span() for m in _BREAK_ASCII.finditer(text)] == [
+        m.span() for m in _BREAK.finditer(text)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.normalizers import BertNormalizer
 
 from runtime.errors import BundleDamaged
 from runtime.windows import WindowOptions, WindowSlice, WindowTokenizer, cut_windows
-from runtime.word_cache import WordCache, is_word_by_word
+from runtime.word_cache import _BLANKS, _OTHER_SPACES, WordCache, is_word_by_word
 from tests.tiny_models import FAMILIES, Family, make_tokenizer
 
 # Accents, combining marks, ligatures, emoji with joiners, CJK, NUL, soft hyphen, zero width, RTL.
@@ -94,6 +96,34 @@ def test_the_word_cache_gives_what_the_tokenizer_gives(texts: list[str]) -> None
         plain = tokenizer.encode(text, add_special_tokens=False)
         assert tokens.ids.tolist() == plain.ids
         assert tokens.offsets.tolist() == [list(offsets) for offsets in plain.offsets]
+
+
+# What splits words and what the normaliser drops, without blanks between.
+_GLUED = st.text(
+    alphabet="aZ9éİß.-_'#~\u0301\u0338\u0323=\x00\x0b\x1c\x85\xa0\u200b\u2003\u2028\u3000水€≠\t\r ",
+    max_size=24,
+)
+
+
+@pytest.mark.parametrize("is_lower_case", [True, False])
+@given(texts=st.lists(_GLUED, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_the_word_cache_splits_at_punctuation_as_the_tokenizer_does(
+    is_lower_case: bool, texts: list[str]
+) -> None:
+    """Guards pieces that are tokenised alone, and white space that only `str.split` knows."""
+    tokenizer = make_tokenizer("wordpiece", ["a Z z 9 é e ß ss i . - _ ' # ~ = 水 ≠ €"])
+    tokenizer.normalizer = BertNormalizer(lowercase=is_lower_case, strip_accents=is_lower_case)
+    tokenizer.encode_special_tokens = True
+    for text, tokens in zip(texts, WordCache(tokenizer).encode_batch(texts), strict=True):
+        plain = tokenizer.encode(text, add_special_tokens=False)
+        assert tokens.ids.tolist() == plain.ids
+        assert tokens.offsets.tolist() == [list(offsets) for offsets in plain.offsets]
+
+
+def test_white_space_is_what_split_takes_for_it() -> None:
+    everything = map(chr, range(sys.maxunicode + 1))
+    assert {one for one in everything if not one.split()} == set(_BLANKS + _OTHER_SPACES)
 
 
 def test_only_wordpiece_is_word_by_word() -> None:
