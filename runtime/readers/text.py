@@ -37,6 +37,7 @@ _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
 _RULE_ENDS = "-=_*~#.+|"
 _TWO_GAPS = re.compile(r"\S {2}\S.*\S {2}\S")
+_LETTERED = frozenset((".", ")"))  # after a letter, or a letter in brackets, that numbers items
 _HEADING_LENGTH = 90
 _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
 _LISTED = 8  # lines; a longer block of short lines is a list or log, each line for itself
@@ -170,12 +171,13 @@ def _group_blocks(
         blocks.append(Block("heading", lines[0], level, page))
         lines = lines[2:]
     lines = [line for line in lines if line[-1] not in _RULE_ENDS or not _RULE.match(line)]
+    texts = [line.lstrip() for line in lines]
     if len(lines) == 1 and (level := heading_level(lines[0])):
         blocks.append(Block("heading", lines[0], level, page))
-    elif _aligned(lines):
+    elif _aligned(texts):
         blocks += [Block("row", line, page=page) for line in lines]
     elif lines:
-        blocks += _prose(lines, page, vocabulary, width)
+        blocks += _prose(lines, texts, page, vocabulary, width)
     return blocks
 
 
@@ -200,66 +202,70 @@ def heading_level(line: str) -> int:
 def is_item(line: str) -> bool:
     """Whether a line begins with a bullet, a number or letter of a list, a time or a date."""
     text = line.lstrip()
-    if text[:1].isalpha() and text[1:2] not in (".", ")"):  # most lines
+    if text[:1].isalpha() and text[1:2] not in _LETTERED:  # most lines
         return False
     return _ITEM.match(text) is not None
 
 
-def _aligned(lines: list[str]) -> bool:
-    """Whether the lines are rows of a table set in spaces."""
-    enough = 0.7 * len(lines)
-    gaps = [line for line in lines if "  " in line or "|" in line]  # in prose mostly none
-    return len(lines) >= 2 and len(gaps) >= enough and sum(map(_has_columns, gaps)) >= enough
+def _aligned(texts: list[str]) -> bool:
+    """Whether the lines, stripped, are rows of a table set in spaces."""
+    enough = 0.7 * len(texts)
+    gaps = [text for text in texts if "  " in text or "|" in text]  # in prose mostly none
+    return len(texts) >= 2 and len(gaps) >= enough and sum(map(_has_columns, gaps)) >= enough
 
 
-def _has_columns(line: str) -> bool:
+def _has_columns(text: str) -> bool:
     """A bar, a wide gap or two gaps; a single gap of two spaces ends a typewritten sentence."""
-    text = line.strip()
     return "|" in text or "   " in text or ("  " in text and _TWO_GAPS.search(text) is not None)
 
 
 def _prose(
-    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
-) -> Iterator[Block]:
-    """Items, and prose with its hard-wrapped lines joined; other line ends were meant."""
+    lines: list[str], texts: list[str], page: int | None, vocabulary: Vocabulary, width: int
+) -> list[Block]:
+    """Items, and prose with its hard-wrapped lines joined; other line ends were meant.
+
+    `texts` are the lines, stripped.
+    """
     widest = max(map(len, lines))
-    width = widest if widest >= 0.6 * width else width
-    texts = [line.strip() for line in lines]
-    flows = _flows(lines, texts, width)
+    flows = _flows(lines, texts, widest if widest >= 0.6 * width else width)
     listed = len(lines) > _LISTED and sum(flows) < 0.3 * len(flows)
-    kind = _kind(texts[0], listed)
+    items = [(not text[0].isalpha() or text[1:2] in _LETTERED) and is_item(text) for text in texts]
+    blocks: list[Block] = []
+    kind = _kind(items[0], listed)
     parts = texts[:1]
-    for before, text, flowing in zip(lines, texts[1:], flows, strict=False):
-        if is_item(text) or len(before) > _UNWRAPPED or (listed and not flowing):
-            yield Block(kind, "".join(parts), page=page)
-            kind = _kind(text, listed)
+    for before, text, flowing, item in zip(lines, texts[1:], flows, items[1:], strict=False):
+        if item or len(before) > _UNWRAPPED or (listed and not flowing):
+            blocks.append(Block(kind, "".join(parts), page=page))
+            kind = _kind(item, listed)
             parts = [text]
         elif flowing:
             append_line(parts, text, vocabulary)
         else:
             parts += ("\n", text)
-    yield Block(kind, "".join(parts), page=page)
+    blocks.append(Block(kind, "".join(parts), page=page))
+    return blocks
 
 
-def _kind(line: str, listed: bool) -> BlockKind:
-    return "item" if is_item(line) else "row" if listed else "paragraph"
+def _kind(item: bool, listed: bool) -> BlockKind:
+    return "item" if item else "row" if listed else "paragraph"
 
 
 def _flows(lines: list[str], texts: list[str], width: int) -> list[bool]:
-    """For each line but the last: whether it goes on in the next one, whose text is given."""
-    pairs = zip(lines, texts[1:], strict=False)
+    """For each line but the last: whether it goes on in the next one.
+
+    It does when the next word would not have fitted, or when it breaks off in lower case or at a
+    hyphen.
+    """
     if not 40 <= width <= _UNWRAPPED:
-        return [before.endswith("-") for before in lines[:-1]]
-    full = width - _SLACK
-    return [len(before) >= full or _is_wrapped(before, text, width) for before, text in pairs]
-
-
-def _is_wrapped(before: str, text: str, width: int) -> bool:
-    """Whether a line ended because the next word would not have fitted."""
-    if len(before) + 1 + len(text.partition(" ")[0]) > width - _SLACK:
-        return True
-    flowing = text[:1].islower() and before[-1:].isalpha() and len(before) >= 0.5 * width
-    return flowing or (before.endswith("-") and len(before) >= 0.3 * width)
+        return [line.endswith("-") for line in lines[:-1]]
+    full, half, third = width - _SLACK, 0.5 * width, 0.3 * width
+    return [
+        (length := len(line)) >= full
+        or (length + len(text) >= full and length + 1 + len(text.partition(" ")[0]) > full)
+        or (length >= half and text[0].islower() and line[-1].isalpha())
+        or (length >= third and line[-1] == "-")
+        for line, text in zip(lines, texts[1:], strict=False)
+    ]
 
 
 def _utf16_without_mark(data: bytes) -> str | None:
