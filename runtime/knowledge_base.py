@@ -50,7 +50,7 @@ from runtime.storage import (
 )
 from runtime.windows import WindowSlice, WindowTokenizer, cut_windows
 
-__all__ = ["MEMBER", "Failure", "KnowledgeBase", "Statistics"]
+__all__ = ["MEMBER", "CutPassage", "Failure", "KnowledgeBase", "Statistics"]
 
 # A batch is published in parts of about this much text, so that a long add survives interruption.
 _BATCH_CHARACTERS = 8_000_000
@@ -71,6 +71,29 @@ class Statistics:
     database_bytes: int
     index_bytes: int
     stemmer: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutPassage:
+    """A passage and its windows, in order of place."""
+
+    row: PassageRow
+    slices: list[WindowSlice]
+
+    def window(self, place: int) -> Window:
+        """The window at `place` among those of the passage, counted from 0."""
+        cut = self.slices[place]
+        return Window(
+            id=self.row.id * _PLACES + place,
+            document_id=self.row.document_id,
+            passage_id=self.row.id,
+            span=cut.span.shifted(self.row.start),
+            text=cut.span.of(self.row.text),
+            token_ids=cut.token_ids,
+            offsets=cut.offsets,
+            passage=self.row.span,
+            passage_text=self.row.text,
+        )
 
 
 class KnowledgeBase:
@@ -427,6 +450,15 @@ class KnowledgeBase:
     def windows(self, passage_ids: Sequence[int]) -> list[Window]:
         """The windows of the passages, in the order given; within a passage, in order of place.
 
+        Raises:
+            UsageError: as `cut`.
+        """
+        passages = self.cut(passage_ids)
+        return [one.window(place) for one in passages for place in range(len(one.slices))]
+
+    def cut(self, passage_ids: Sequence[int]) -> list[CutPassage]:
+        """The passages that exist, each once, in the order given, and where their windows are.
+
         They are cut here, with the tokenizer that the knowledge base was opened with or given.
 
         Raises:
@@ -442,7 +474,7 @@ class KnowledgeBase:
             found = catalogue.passages(connection, numbers)
             rows = [found[number] for number in numbers if number in found]
             cut = self._cut(self.tokenizer, rows)
-            return [_window(row, i, one) for row in rows for i, one in enumerate(cut[row.id])]
+            return [CutPassage(row, cut[row.id]) for row in rows]
 
     def _cut(
         self, tokenizer: WindowTokenizer, rows: Sequence[PassageRow]
@@ -759,20 +791,6 @@ def _check_text(parsed: ParsedDocument) -> None:
             where=parsed.source,
             fix="Convert it to UTF-8",
         ) from error
-
-
-def _window(row: PassageRow, place: int, cut: WindowSlice) -> Window:
-    return Window(
-        id=row.id * _PLACES + place,
-        document_id=row.document_id,
-        passage_id=row.id,
-        span=cut.span.shifted(row.start),
-        text=cut.span.of(row.text),
-        token_ids=cut.token_ids,
-        offsets=cut.offsets,
-        passage=row.span,
-        passage_text=row.text,
-    )
 
 
 def _index_path(folder: Path, generation: int) -> Path:

@@ -8,13 +8,12 @@ anything downstream sees them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.documents import RetrievedWindow, Window
+from runtime.documents import RetrievedWindow
 from runtime.index import PassageHit
-from runtime.knowledge_base import KnowledgeBase
+from runtime.knowledge_base import CutPassage, KnowledgeBase
 
 _K1 = 1.2
 _B = 0.75
@@ -54,73 +53,82 @@ def retrieve(
     limit = math.ceil(options.passages * k)
     with kb.snapshot():
         hits = kb.search(question, limit, exclude_flagged=options.exclude_flagged)
-        windows = kb.windows([hit.passage_id for hit in hits])
-        scores = _score(kb, question, hits, windows, options)
-        _spread(windows, scores, options.further)
-        order = _order(windows, scores)
-        return _best_distinct(kb, windows, scores, order, k, options.duplicate_share)
+        passages = kb.cut([hit.passage_id for hit in hits])
+        scores = _score(kb, question, hits, passages, options)
+        _spread(scores, options.further)
+        return _best_distinct(kb, _ranked(passages, scores), k, options.duplicate_share)
 
 
 def _score(
     kb: KnowledgeBase,
     question: str,
     hits: Sequence[PassageHit],
-    windows: Sequence[Window],
+    passages: Sequence[CutPassage],
     options: RetrievalOptions,
-) -> list[float]:
-    """BM25 of each window among the retrieved ones (lengths in tokens), plus its passage's."""
-    if not windows:
-        return []
+) -> list[list[float]]:
+    """BM25 of each passage's windows among all (lengths in tokens), plus the passage's own."""
     rarity = kb.rarity(question)
-    counts = kb.analyzer.occurrences([window.text for window in windows], frozenset(rarity))
-    mean = sum(map(len, windows)) / len(windows)
+    windows = [(passage.row, one) for passage in passages for one in passage.slices]
+    texts = [window.span.of(row.text) for row, window in windows]
+    counts = kb.analyzer.occurrences(texts, frozenset(rarity))
+    mean = sum(len(window) for _, window in windows) / max(1, len(windows))
     of_passage = {hit.passage_id: hit.score for hit in hits}
-    scores = []
-    for window, count in zip(windows, counts, strict=True):
+    scores: dict[int, list[float]] = {passage.row.id: [] for passage in passages}
+    for (row, window), count in zip(windows, counts, strict=True):
         norm = _K1 * (1 - _B + _B * len(window) / mean)
         own = sum(rarity[term] * n * (_K1 + 1) / (n + norm) for term, n in count.items())
-        scores.append(own + options.passage_weight * of_passage[window.passage_id])
-    return scores
+        scores[row.id].append(own + options.passage_weight * of_passage[row.id])
+    return list(scores.values())
 
 
-def _order(windows: Sequence[Window], scores: Sequence[float]) -> list[int]:
-    """Indices by falling score; ties in the order in which windows were added."""
-    return sorted(range(len(windows)), key=lambda i: (-scores[i], windows[i].id))
-
-
-def _spread(windows: Sequence[Window], scores: list[float], further: float) -> None:
+def _spread(scores: Sequence[list[float]], further: float) -> None:
     """Lower the scores of all but the best window of each passage, in place."""
-    seen: Counter[int] = Counter()
-    for i in _order(windows, scores):
-        scores[i] *= further ** seen[windows[i].passage_id]
-        seen[windows[i].passage_id] += 1
+    for of_passage in scores:
+        order = sorted(range(len(of_passage)), key=of_passage.__getitem__, reverse=True)
+        for better, place in enumerate(order):
+            of_passage[place] *= further**better
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """The window at `place` in its passage; of many, few are made into a `Window`."""
+
+    passage: CutPassage
+    place: int
+    score: float
+
+
+def _ranked(passages: Sequence[CutPassage], scores: Sequence[Sequence[float]]) -> list[_Candidate]:
+    """All windows by falling score; ties in the order in which they were added."""
+    candidates = [
+        _Candidate(passage, place, score)
+        for passage, of_passage in zip(passages, scores, strict=True)
+        for place, score in enumerate(of_passage)
+    ]
+    return sorted(candidates, key=lambda one: (-one.score, one.passage.row.id, one.place))
 
 
 def _best_distinct(
-    kb: KnowledgeBase,
-    windows: Sequence[Window],
-    scores: Sequence[float],
-    order: Sequence[int],
-    k: int,
-    duplicate_share: float,
+    kb: KnowledgeBase, candidates: Sequence[_Candidate], k: int, duplicate_share: float
 ) -> list[RetrievedWindow]:
-    """The first `k` of `order` without those that nearly repeat a better one.
+    """The first `k` without those that nearly repeat a better one.
 
     Of two revisions of one text the one in force is kept, in the place of the better one.
     """
     chosen: list[RetrievedWindow] = []
     shingles: list[frozenset[tuple[str, ...]]] = []
-    for i in order:
+    for candidate in candidates:
         if len(chosen) == k:
             break
-        own = _shingles(windows[i].text)
+        window = candidate.passage.window(candidate.place)
+        own = _shingles(window.text)
         alike = (n for n, other in enumerate(shingles) if _jaccard(own, other) >= duplicate_share)
         twin = next(alike, None)
         if twin is None:
             shingles.append(own)
-            chosen.append(RetrievedWindow(windows[i], scores[i], len(chosen)))
-        elif kb.is_superseded(chosen[twin].window) and not kb.is_superseded(windows[i]):
-            chosen[twin] = replace(chosen[twin], window=windows[i])
+            chosen.append(RetrievedWindow(window, candidate.score, len(chosen)))
+        elif kb.is_superseded(chosen[twin].window) and not kb.is_superseded(window):
+            chosen[twin] = replace(chosen[twin], window=window)
     return chosen
 
 

@@ -44,17 +44,29 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSlice:
-    """A window of a passage.
+    """A window of a passage: the passage's tokens `[begin, end)`.
 
     Attributes:
         span: its place in the passage's text.
-        token_ids: int32 (n,).
-        offsets: int32 (n, 2), code points of the window's own text.
     """
 
     span: Span
-    token_ids: NDArray[np.int32] = field(repr=False)
-    offsets: NDArray[np.int32] = field(repr=False)
+    tokens: TokenizedText = field(repr=False)
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def token_ids(self) -> NDArray[np.int32]:
+        """int32 (n,)."""
+        return self.tokens.ids[self.begin : self.end]
+
+    @property
+    def offsets(self) -> NDArray[np.int32]:
+        """int32 (n, 2), code points of the window's own text."""
+        return self.tokens.offsets[self.begin : self.end] - self.span.start
 
 
 class WindowTokenizer:
@@ -119,24 +131,20 @@ def cut_windows(text: str, tokens: TokenizedText, options: WindowOptions) -> lis
     count = len(tokens.ids)
     if count == 0:
         return []
-    cuts = [(0, count)] if count <= options.length else _cuts(text, tokens, options)
     # Offsets need not ascend (normalisers may reorder marks), hence the running extremes.
-    first = np.minimum.accumulate(tokens.offsets[::-1, 0])[::-1]
+    first = np.minimum.accumulate(tokens.offsets[::-1, 0])[::-1].tolist()
     last = np.maximum.accumulate(tokens.offsets[:, 1])
     windows = []
-    for begin, end in cuts:
-        start = 0 if begin == 0 else int(first[begin])
-        stop = len(text) if end == count else max(int(last[end - 1]), int(first[end]))
-        windows.append(
-            WindowSlice(Span(start, stop), tokens.ids[begin:end], tokens.offsets[begin:end] - start)
-        )
+    for begin, end in [(0, count)] if count <= options.length else _cuts(text, first, options):
+        start = 0 if begin == 0 else first[begin]
+        stop = len(text) if end == count else max(int(last[end - 1]), first[end])
+        windows.append(WindowSlice(Span(start, stop), tokens, begin, end))
     return windows
 
 
-def _cuts(text: str, tokens: TokenizedText, options: WindowOptions) -> list[tuple[int, int]]:
-    """Token ranges `[begin, end)` of the windows."""
-    sentences = np.searchsorted(tokens.offsets[:, 0], sentence_starts(text)).tolist()
-    starts = tokens.offsets[:, 0].tolist()
+def _cuts(text: str, starts: list[int], options: WindowOptions) -> list[tuple[int, int]]:
+    """Token ranges `[begin, end)` of the windows of tokens that begin at `starts`, ascending."""
+    sentences = [bisect_left(starts, start) for start in sentence_starts(text)]
     count = len(starts)
     cuts: list[tuple[int, int]] = []
     begin = 0
