@@ -270,6 +270,24 @@ def test_pdf_furniture_goes_and_a_warning_stays_once(tmp_path: Path) -> None:
     assert text.count("WARNING: disconnect the power") == 1
 
 
+@pytest.mark.parametrize("bodies", [("", ""), ("It is greased.", "It is cleaned.")])
+def test_a_line_of_both_of_two_pages_is_kept_once(bodies: tuple[str, str], tmp_path: Path) -> None:
+    """Guards the loss of what only these lines say: both went, and of a document with nothing else
+    it was said that there is no text in it. That a number counts the pages is evidence enough."""
+
+    def draw(canvas: Canvas) -> None:
+        for number, body in enumerate(bodies, start=1):
+            canvas.drawString(72, 760, "The torque is 45 Nm.")
+            canvas.drawString(72, 500, body)
+            canvas.drawString(72, 40, f"HF-114, sheet {number}")
+            canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    assert text.count("The torque is 45 Nm.") == 1
+    assert text.count("greased") == text.count("cleaned") == bodies[0].count("greased")
+    assert "HF-114" not in text
+
+
 def test_pdf_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     text = _read(tmp_path, "a.pdf", files.two_column_pdf()).text
     places = [text.index(w) for w in ("Quarterly", "Left00", "ENDOFLEFT", "Right00", "ENDOFRIGHT")]

@@ -6,12 +6,13 @@ import io
 import struct
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from runtime.documents import ParsedDocument
 from runtime.errors import DocumentTooLarge, EmptyDocument
 from runtime.readers import ReadOptions, ocr
 from runtime.readers.context import Context
+from runtime.readers.kinds import reader_for
 from runtime.readers.reading import parse_bytes
 from tests import fuzz_readers
 from tests import reader_files as files
@@ -81,3 +82,31 @@ def test_a_turned_tiff_is_read_upright() -> None:
         buffer = io.BytesIO()
         image.rotate(90, expand=True).save(buffer, "TIFF", tiffinfo={274: 6})  # to be turned back
     assert _read("tif", buffer.getvalue()).text == "V-60"
+
+
+@pytest.mark.parametrize("name", ["scan.tif", "scan", "scan.dat", "scan.png"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_big_tiff_is_known_by_its_first_bytes(name: str, order: str) -> None:
+    """Guards the ending as the only sign: without it the picture was read as text. Pillow does not
+    write Motorola's order."""
+    data = files.picture(["V-60"], "TIFF", (96, 40), 24, big_tiff=True)
+    context = Context(name, ReadOptions(), begin_ocr=lambda: None)
+    if order == ">":
+        assert reader_for(b"MM\0+" + struct.pack(">HHQ", 8, 0, 16), name, context) == "images"
+    else:
+        assert data.startswith(b"II+\0")
+        assert [one.text for one in parse_bytes(data, name, context)] == ["V-60"]
+
+
+def test_a_header_runs_on_scans_as_in_a_pdf() -> None:
+    """Guards distances in pixels: of a scan no two headers stand in the same one, but in a PDF they
+    may lie up to six points apart."""
+    pages = []
+    for number, line in enumerate(["Grease it.", "Clean it.", "Test it."]):
+        with Image.open(io.BytesIO(files.picture(["Manual HF-114", "", "", line]))) as page:
+            pages.append(ImageChops.offset(page, 0, 4 * number - 8))
+    buffer = io.BytesIO()
+    pages[0].save(buffer, "TIFF", save_all=True, append_images=pages[1:])
+    text = _read("tif", buffer.getvalue()).text
+    assert "HF-114" not in text
+    assert "Grease it." in text

@@ -14,6 +14,7 @@ from runtime.readers.pdf_layout import Box, PageContent, layout
 
 _MOST_PIXELS = 80_000_000
 _MOST_PAGES = 2000
+_PAGE_WIDTH = 595.0  # points
 
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
@@ -62,8 +63,9 @@ def _pages(image: Any, context: Context) -> list[PageContent]:
                 f"Page {number} has {frame.width} x {frame.height} pixels", where=context.source
             )
         upright = ImageOps.exif_transpose(frame).convert("RGB")
-        box = Box(0.0, 0.0, float(upright.width), float(upright.height))
-        page = PageContent(number, box)
-        page.words = ocr.read_picture(upright, points_per_pixel=1.0)
+        # As if printed on A4, so that distances mean what they mean in a PDF.
+        scale = min(1.0, _PAGE_WIDTH / min(upright.size))
+        page = PageContent(number, Box(0.0, 0.0, upright.width * scale, upright.height * scale))
+        page.words = ocr.read_picture(upright, points_per_pixel=scale)
         pages.append(page)
     return pages

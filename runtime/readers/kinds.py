@@ -52,6 +52,8 @@ _PICTURES = (
     b"\xff\xd8\xff",
     b"II*\x00",
     b"MM\x00*",
+    b"II+\x00",  # BigTIFF
+    b"MM\x00+",
     b"BM",
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
