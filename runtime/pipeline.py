@@ -23,7 +23,6 @@ from runtime.errors import KnowledgeBaseEmpty, QuestionError, RunTimedOut, Sessi
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
 from runtime.subsets import Subset, partition
-from runtime.supersession import asks_for_superseded
 from runtime.trace import DraftTrace, PlacementTrace, Stage, SubsetTrace, Trace
 from runtime.verification import (
     Reading,
@@ -384,7 +383,11 @@ class Pipeline:
         """Whether the window's document is superseded and the question does not ask for it."""
         document = self.knowledge_base.document(window.document_id)
         old = document.superseded
-        return old is not None and not asks_for_superseded(question, document.title, old.detail)
+        if old is None:
+            return False
+        from runtime.supersession import asks_for_superseded  # 20 ms of patterns, seldom needed
+
+        return not asks_for_superseded(question, document.title, old.detail)
 
     def _wants_standard(
         self, proposal: _Proposal | None, options: AskOptions, threshold: float

@@ -82,6 +82,15 @@ def test_importing_the_pipeline_loads_nothing_heavy():
     assert result.stdout.strip() == "[]"
 
 
+def test_a_cold_question_compiles_no_patterns_of_revisions():
+    """Guards 20 ms at every start for the few questions that a superseded document answers."""
+    code = "import sys, runtime.pipeline, edge.assembly; print('runtime.revisions' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"
+
+
 def tree() -> str:
     """Every module with the first sentence of its docstring."""
     lines, folder = [], None
