@@ -72,8 +72,8 @@ def threshold_value(threshold: str | float) -> float:
 class CoolDown:
     """Whether the drafter is worth asking: not for a while after repeated failures.
 
-    After `limit` questions in a row without a valid draft, `resting` is true for `seconds`; then
-    the drafter gets one question to prove itself. Safe to share between threads.
+    After `limit` questions in a row without a valid draft it rests for `seconds`; then the drafter
+    gets one question to prove itself. Safe to share between threads.
     """
 
     def __init__(
@@ -83,17 +83,25 @@ class CoolDown:
         self._seconds = seconds
         self._clock = clock
         self._failures = 0
+        self._last = ""
         self._until = float("-inf")
         self._lock = threading.Lock()
 
     @property
-    def resting(self) -> bool:
+    def resting(self) -> str | None:
+        """Why the drafter rests, for people; None if it does not."""
         with self._lock:
-            return self._clock() < self._until
+            if self._clock() >= self._until:
+                return None
+            return (
+                f"the drafter rests for {self._seconds:g} s after {self._limit} questions without "
+                f"a draft; for the last one, {self._last}"
+            )
 
-    def record(self, *, valid: bool) -> None:
-        """Note whether the drafter gave a valid draft for a question."""
+    def record(self, failure: str | None) -> None:
+        """Note why the drafter gave no valid draft for a question; None if it gave one."""
         with self._lock:
-            self._failures = 0 if valid else self._failures + 1
+            self._failures = 0 if failure is None else self._failures + 1
+            self._last = failure or ""
             if self._failures >= self._limit:
                 self._until = self._clock() + self._seconds

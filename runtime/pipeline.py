@@ -273,19 +273,19 @@ class Pipeline:
     def _draft(self, question: str, subsets: Sequence[Subset], options: AskOptions) -> Drafted:
         started = time.perf_counter()
         deciding = options.route == "auto"
-        if deciding and self._cool_down.resting:
-            return Drafted((), "the drafter rests after repeated failures", Stage("draft", 0.0))
+        if deciding and (rest := self._cool_down.resting):
+            return Drafted((), rest, Stage("draft", 0.0))
         drafts, failure = Drafts((), 0), None
         deadline = options.drafter_deadline if deciding else None
         try:
             drafts = self.drafter.draft(question, subsets, options.drafting, timeout=deadline)
         except RunTimedOut:
-            failure = f"the drafter took longer than {deadline:g} s"
+            failure = f"the drafter took longer than its deadline of {deadline:g} s (--deadline)"
         except SessionError as error:
             failure = f"the drafter failed: {error.what}"
         if failure is None and not drafts.drafts:
             failure = "the drafter found no span"
-        self._cool_down.record(valid=failure is None)
+        self._cool_down.record(failure)
         stage = Stage("draft", (time.perf_counter() - started) * 1e3, drafts.tokens)
         return Drafted(drafts.drafts, failure, stage)
 

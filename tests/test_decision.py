@@ -46,16 +46,19 @@ def test_anything_else_is_refused(wrong):
 def test_the_drafter_rests_after_three_failures_in_a_row_and_then_proves_itself():
     now = 0.0
     cool_down = CoolDown(limit=3, seconds=60, clock=lambda: now)
-    for valid in (False, False, True, False, False):
-        cool_down.record(valid=valid)
+    for failure in ("lost", "lost", None, "lost", "lost"):
+        cool_down.record(failure)
         assert not cool_down.resting
-    cool_down.record(valid=False)
-    assert cool_down.resting
+    cool_down.record("it was late")
+    assert cool_down.resting == (
+        "the drafter rests for 60 s after 3 questions without a draft; "
+        "for the last one, it was late"
+    )
     now = 61.0
     assert not cool_down.resting
-    cool_down.record(valid=False)
+    cool_down.record("lost")
     assert cool_down.resting, "one more failure sends it back"
     now = 122.0
-    cool_down.record(valid=True)
-    cool_down.record(valid=False)
+    cool_down.record(None)
+    cool_down.record("lost")
     assert not cool_down.resting

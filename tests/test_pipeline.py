@@ -160,7 +160,7 @@ def test_a_drafter_that_passes_its_deadline_leaves_it_to_standard_rag(world):
     with world.pipeline(drafter=drafter) as pipeline:
         answer = pipeline.answer(QUESTION, options)
         assert answer.route == "standard"
-        assert "longer than 0.05 s" in answer.reason
+        assert "longer than its deadline of 0.05 s (--deadline)" in answer.reason
         patient = pipeline.answer(QUESTION, dataclasses.replace(options, drafter_deadline=None))
         assert patient.route == "speculative"
 
@@ -173,7 +173,9 @@ def test_after_three_failures_the_drafter_is_not_even_asked(world):
         for _ in range(3):
             assert "failed" in pipeline.answer(QUESTION, ANYTHING).reason
         assert drafter.session.runs == 3
-        assert "rests" in pipeline.answer(QUESTION, ANYTHING).reason
+        rests = pipeline.answer(QUESTION, ANYTHING).reason
+        assert "rests for 60 s" in rests
+        assert "the drafter failed: lost" in rests, "people must see what to mend"
         assert drafter.session.runs == 3
         now[0] = 61.0
         pipeline.answer(QUESTION, ANYTHING)
