@@ -252,11 +252,11 @@ def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> No
                 pieces[index, edge.line] = piece
     dropped: dict[int, set[int]] = defaultdict(set)  # page index: ids of words
     running = running_lines(edges, len(pages))
-    alike = Counter(pieces[key].text for key in running)
-    for page, line in running:
-        piece = pieces[page, line]
-        if page > 0 or len(pages) > 2 or alike[piece.text] < 2:
-            dropped[page].update(id(word) for word in piece.words)
+    alike = Counter(pieces[place].text for place in running)
+    for key in running:
+        piece = pieces[key]
+        if key[0] > 0 or len(pages) > 2 or alike[piece.text] < 2:
+            dropped[key[0]].update(id(word) for word in piece.words)
     for index, page_lines in enumerate(lines):
         kept = [_without(line, dropped[index]) for line in page_lines]
         lines[index] = [line for line in kept if line is not None]
