@@ -15,7 +15,7 @@ and numbers do. Queries are five words of a passage beside each other, and three
 Windows are derived, so their number is told from those of every twentieth document.
 
 With `--work`, what is there is used again: a knowledge base that was built, and each engine's
-answers. `--only specrag` then asks that engine anew and nothing else.
+answers. `--only specrag` asks that engine anew and no other.
 
     python -m benchmarks.retrieval --corpus /usr/share/doc --tokenizer FILE --windows 10000 100000
     python -m benchmarks.retrieval --work DIR --tokenizer FILE --windows 1000000 --only specrag
@@ -106,19 +106,24 @@ def _compare(options: argparse.Namespace, windows: int, work: Path) -> list[Meas
     if not folder.exists():
         built = _child("build", options, windows, folder)
         _stored(folder, "build").write_text(json.dumps(built), "utf-8")
-    for engine in _ENGINES:
-        if engine in (options.only or ()) or not _stored(folder, engine).exists():
-            answers = _child(engine, options, windows, folder)
-            _stored(folder, engine).write_text(json.dumps(answers), "utf-8")
+    asked = options.only or [one for one in _ENGINES if not _stored(folder, one).exists()]
+    for engine in asked:
+        answers = _child(engine, options, windows, folder)
+        _stored(folder, engine).write_text(json.dumps(answers), "utf-8")
     found: dict[str, dict[str, Any]] = {
-        name: json.loads(_stored(folder, name).read_text("utf-8")) for name in ("build", *_ENGINES)
+        name: json.loads(_stored(folder, name).read_text("utf-8"))
+        for name in _ENGINES
+        if _stored(folder, name).exists()
     }
-    built = found.pop("build")
-    ours = found["specrag"]
-    ours["build_s"] = built["build_s"]
-    ours["details"] |= built["details"]
-    ours["details"]["top_10_of_bm25s"] = _share(ours["best"], found["bm25s"]["best"])
-    oracle = found["rank_bm25"]["best"]
+    built = json.loads(_stored(folder, "build").read_text("utf-8"))
+    best = {name: one["best"] for name, one in found.items()}
+    if "specrag" in found:
+        ours = found["specrag"]
+        ours["build_s"] = built["build_s"]
+        ours["details"] |= built["details"]
+        if "bm25s" in best:
+            ours["details"]["top_10_of_bm25s"] = _share(best["specrag"], best["bm25s"])
+    oracle = best.get("rank_bm25")
     return [_measured(name, one, round(built["windows"]), oracle) for name, one in found.items()]
 
 
@@ -127,7 +132,9 @@ def _stored(folder: Path, name: str) -> Path:
     return folder.with_name(f"{folder.name}-{name}.json")
 
 
-def _measured(engine: str, one: dict[str, Any], windows: int, oracle: list[list[int]]) -> Measured:
+def _measured(
+    engine: str, one: dict[str, Any], windows: int, oracle: list[list[int]] | None
+) -> Measured:
     times = np.percentile(one["times_ms"], [50, 95, 99])
     return Measured(
         engine=engine,
@@ -140,7 +147,7 @@ def _measured(engine: str, one: dict[str, Any], windows: int, oracle: list[list[
         p50_ms=round(times[0], 2),
         p95_ms=round(times[1], 2),
         p99_ms=round(times[2], 2),
-        recall=round(_share(one["best"], oracle), 4),
+        recall=None if oracle is None else round(_share(one["best"], oracle), 4),
         details={name: round(value, 3) for name, value in one.get("details", {}).items()},
     )
 
@@ -439,7 +446,8 @@ def _print(results: Sequence[Measured]) -> None:
         print(
             f"{one.windows:>9,} {one.passages:>8,} {one.engine:>10} {one.build_s:>8.1f} "
             f"{one.disk_mb:>8.1f} {one.before_mb:>9.0f} {one.resident_mb:>8.0f} "
-            f"{one.p50_ms:>8.2f} {one.p95_ms:>8.2f} {one.p99_ms:>8.2f} {one.recall or 0:>7.3f}"
+            f"{one.p50_ms:>8.2f} {one.p95_ms:>8.2f} {one.p99_ms:>8.2f} "
+            f"{'not asked' if one.recall is None else format(one.recall, '.3f'):>7}"
         )
         if one.details:
             print("          " + ", ".join(f"{k} {v:g}" for k, v in one.details.items()))

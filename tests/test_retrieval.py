@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -148,6 +149,56 @@ def test_flagged_documents_are_left_out_on_request(tmp_path: Path) -> None:
         without = RetrievalOptions(exclude_flagged=True)
         assert _sources(kb, retrieve(kb, "relief valve")) == {"bad", "good"}
         assert _sources(kb, retrieve(kb, "relief valve", options=without)) == {"good"}
+
+
+_WORDS = ("pump", "relief", "valve", "opens", "grease", "lithium", "Éze", "cafe", "doc3v1", "the")
+_QUESTION = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=6).map(" ".join)
+
+
+@given(question=_QUESTION, k=st.integers(1, 12), further=st.sampled_from([0.5, 0.9, 1.0]))
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_it_finds_what_scoring_every_window_finds(
+    manual: KnowledgeBase, question: str, k: int, further: float
+) -> None:
+    """Fast equals slow: few windows are made and words counted once; scores are the very same."""
+    options = RetrievalOptions(further=further)
+    scores = _every_score(manual, question, 2 * k, further)
+    order = sorted(scores, key=lambda number: (-scores[number], number))
+    words = {
+        window.id: window.text.casefold().split()
+        for window in manual.windows(manual.index.passage_ids())
+    }
+    triples = {number: set(zip(w, w[1:], w[2:], strict=False)) for number, w in words.items()}
+    kept: list[int] = []
+    for number in order:
+        own = triples[number]
+        if all(len(own & triples[one]) < 0.8 * len(own | triples[one]) for one in kept):
+            kept.append(number)
+    found = retrieve(manual, question, k, options)
+    assert [(one.window.id, one.score) for one in found] == [(n, scores[n]) for n in kept[:k]]
+
+
+def _every_score(
+    kb: KnowledgeBase, question: str, passages: int, further: float
+) -> dict[int, float]:
+    """Of every window of the best passages, by its number, as docs/retrieval.md describes it."""
+    rarity = kb.rarity(question)
+    hits = kb.search(question, passages)
+    windows = [window for hit in hits for window in kb.windows([hit.passage_id])]
+    mean = sum(map(len, windows)) / len(windows)
+    scores: dict[int, float] = {}
+    for hit in hits:
+        of_passage: dict[int, float] = {}
+        for window in kb.windows([hit.passage_id]):
+            terms = Counter(term for term in kb.analyzer.terms(window.text) if term in rarity)
+            norm = 1.2 * (1 - 0.75 + 0.75 * len(window) / mean)
+            own = sum(rarity[term] * n * 2.2 / (n + norm) for term, n in terms.items())
+            of_passage[window.id] = own + hit.score
+        order = sorted(of_passage, key=lambda number: (-of_passage[number], number))
+        scores |= {number: of_passage[number] * further**n for n, number in enumerate(order)}
+    return scores
 
 
 def _sources(kb: KnowledgeBase, found: list[RetrievedWindow]) -> set[str]:
