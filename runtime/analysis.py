@@ -11,6 +11,7 @@ Nothing here changes the stored text or its offsets: terms only count.
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,7 +79,7 @@ _MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC
 _FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not names and hashes
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
-_PUNCTUATION = ".,;:!?()[]{}\"'`*"
+_PUNCTUATION = "".join(set(string.punctuation) - set("+#"))  # not C++ and C#
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct chunks, about 50 MB
 
@@ -186,25 +187,31 @@ class Analyzer:
     def _chunk(self, chunk: str) -> str:
         """The terms of a stretch without white space."""
         word = chunk.strip(_PUNCTUATION)
-        if word.isascii() and word.isalpha() and self._is_plain:  # most are plain words
-            return self._stem(word.casefold())[:LONGEST_TERM]
-        return " ".join([term[:LONGEST_TERM] for term in self._analyse(self._spell(chunk))])
+        if word.isascii() and self._is_plain:  # most are plain words
+            if word.isalpha():
+                return self._stem(word.lower())[:LONGEST_TERM]
+            terms = self._analyse(spell(word))
+        else:
+            terms = self._analyse(self._spell(chunk))
+        return " ".join([term[:LONGEST_TERM] for term in terms])
 
     def _spell(self, chunk: str) -> str:
         return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
 
     def _analyse(self, spelt: str) -> list[str]:
         terms: list[str] = []
+        of_kind = self._of_kind
         for match in (_SPLIT_ASCII if spelt.isascii() else _SPLIT).finditer(spelt):
-            terms += self._of_kind[match.lastgroup](match.group())
+            terms += of_kind[match.lastgroup](match[0])
         return terms
 
     def _word(self, word: str) -> Iterable[str]:
         """A word or a number is one thing; a code of both is kept whole beside its parts."""
+        if word.isalpha():
+            is_simple = self._is_plain and word.isascii()  # most are
+            return (self._stem(word),) if is_simple else self._letters(word)
         if word.isdecimal():
             return (word,)
-        if word.isalpha():
-            return self._letters(word)
         runs = _RUN.findall(word)
         terms = [bare(word)] if len(runs) > 1 else []
         if len(runs) <= _MOST_RUNS or _FOUR_RUNS.fullmatch(word):
