@@ -21,6 +21,7 @@ from runtime.storage import is_read_only, not_writable
 
 _HEAP_BYTES = 64_000_000
 _MARKER = 0  # the passage number of the document that holds the sequence
+_MOST_FREQUENCIES = 10_000  # of terms, kept; every question has many of its terms from others
 MOST_TERMS = 64  # of one question; the rarest are kept
 
 
@@ -83,6 +84,7 @@ class PassageIndex:
         """See what was committed last, by this process or another."""
         self._index.reload()
         self._searcher = self._index.searcher()
+        self._frequencies: dict[str, int] = {}
         marker = tantivy.Query.term_query(self._schema, "passage", _MARKER)
         hits = self._searcher.search(marker, 1, count=False).hits
         values = self._searcher.fast_field_values("sequence", [place for _, place in hits])
@@ -90,7 +92,12 @@ class PassageIndex:
 
     def document_frequency(self, term: str) -> int:
         """How many passages hold `term`."""
-        return int(self._searcher.doc_freq("terms", term))
+        known = self._frequencies.get(term)
+        if known is None:
+            if len(self._frequencies) >= _MOST_FREQUENCIES:
+                self._frequencies.clear()
+            known = self._frequencies[term] = int(self._searcher.doc_freq("terms", term))
+        return known
 
     def search(self, terms: Sequence[str], limit: int) -> list[PassageHit]:
         """The best passages, by falling score, then by number.
