@@ -72,6 +72,8 @@ _SPLIT = regex.compile(
 )
 # The same for lower-case ASCII, several times faster.
 _SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]", X="[a-z0-9]"), re.VERBOSE)
+_LETTERS = re.compile("[a-z]+(?:[-_./:][a-z]+)*")
+_OTHER_THAN_LETTERS = re.compile(r"[0-9+#]")
 _JOINT = re.compile(r"[-_./:+]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
@@ -190,13 +192,28 @@ class Analyzer:
         if word.isascii() and self._is_plain:  # most are plain words
             if word.isalpha():
                 return self._stem(word.lower())[:LONGEST_TERM]
-            terms = self._analyse(spell(word))
+            terms = self._analyse_letters(spell(word))
         else:
             terms = self._analyse(self._spell(chunk))
         return " ".join([term[:LONGEST_TERM] for term in terms])
 
     def _spell(self, chunk: str) -> str:
         return spell(chunk.translate(_TURKISH) if self.stemmer == "turkish" else chunk)
+
+    def _analyse_letters(self, spelt: str) -> list[str]:
+        """The same as `_analyse`, faster for lower-case ASCII without digits."""
+        if _OTHER_THAN_LETTERS.search(spelt):
+            return self._analyse(spelt)
+        terms: list[str] = []
+        for found in _LETTERS.findall(spelt):
+            if found.isalpha():
+                terms.append(self._stem(found))
+                continue
+            parts = _JOINT.split(found)
+            terms += map(self._stem, parts)
+            if "-" in found or "_" in found:
+                terms.append("".join(parts))
+        return terms
 
     def _analyse(self, spelt: str) -> list[str]:
         terms: list[str] = []
