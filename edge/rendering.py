@@ -135,7 +135,10 @@ def short_path(source: str) -> str:
     """A source as seen from the working folder, where that is shorter."""
     if not source.startswith(os.sep):
         return source
-    relative = os.path.relpath(source)
+    try:
+        relative = os.path.relpath(source)
+    except OSError:  # the working folder has gone
+        return source
     return relative if not relative.startswith("..") and len(relative) < len(source) else source
 
 

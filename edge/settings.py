@@ -42,7 +42,7 @@ class Kind:
     choices: tuple[str, ...] = ()
 
 
-def _integer(low: int) -> Kind:
+def _integer(low: int, high: int = 1_000_000) -> Kind:
     def read(text: str) -> int:
         try:
             value = int(text)
@@ -50,6 +50,8 @@ def _integer(low: int) -> Kind:
             raise ValueError("it must be a whole number") from None
         if value < low:
             raise ValueError(f"it must be at least {low}")
+        if value > high:
+            raise ValueError(f"it must be at most {high:,}")
         return value
 
     return Kind("integer", read)
@@ -108,9 +110,9 @@ def _flag(text: str) -> bool:
 
 
 def _path(text: str) -> Path:
-    if not text:
+    if not text or "\0" in text:
         raise ValueError("it must name a file or folder")
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))
 
 
 def _address(text: str) -> str:
@@ -185,7 +187,11 @@ class Settings:
         False, FLAG, "models", "Fail if the named provider cannot be used, instead of warning."
     )
     threads: int | None = _setting(
-        None, _integer(1), "models", "CPU threads of each model.", shown="one per physical core"
+        None,
+        _integer(1, 1024),
+        "models",
+        "CPU threads of each model.",
+        shown="one per physical core",
     )
     engine_cache: Path | None = _setting(
         None,
@@ -205,7 +211,10 @@ class Settings:
         "clusters", _choice(*STRATEGIES), "question", "How windows are dealt into subsets."
     )
     seed: int = _setting(
-        0, _integer(0), "question", "Seed of the subsets; the same seed gives the same subsets."
+        0,
+        _integer(0, 2**63),
+        "question",
+        "Seed of the subsets; the same seed gives the same subsets.",
     )
     threshold: str | float = _setting(
         "lenient",
@@ -392,17 +401,23 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
     environment = os.environ if environment is None else environment
     named = environment.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     return _user_folder("XDG_CONFIG_HOME", ".config", "user_config_path", environment) / (
         "config.toml"
     )
 
 
 def knowledge_base_path(settings: Settings) -> Path:
-    """The folder of the knowledge base: the setting, or the user's data folder."""
+    """The folder of the knowledge base: the setting, or the user's data folder.
+
+    Raises:
+        UsageError: there is neither.
+    """
     if settings.kb is not None:
         return settings.kb
     data = _user_folder("XDG_DATA_HOME", ".local/share", "user_data_path", os.environ)
+    if not data.is_absolute():
+        raise UsageError("You have no home folder to keep a knowledge base in", fix="Name --kb DIR")
     return data / "knowledge-base"
 
 
@@ -414,7 +429,8 @@ def _user_folder(
 
     if sys.platform == "linux":
         named = environment.get(variable, "")
-        base = Path(named) if named.startswith("/") else Path.home() / beneath_home
+        home = Path(os.path.expanduser("~"))  # as it is where there is no home
+        base = Path(named) if named.startswith("/") else home / beneath_home
         return base / "specrag"
     import platformdirs
 
@@ -424,29 +440,42 @@ def _user_folder(
 
 def _from_config(config: Path | None, environment: Mapping[str, str]) -> dict[str, Any]:
     file = config or config_path(environment)
-    if not file.is_file():
-        if config is not None or environment.get(CONFIG_VARIABLE):
-            raise UsageError(
-                "The config file does not exist", where=str(file), fix="Name another, or none"
-            )
-        return {}
+    try:
+        data = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if config is None and not environment.get(CONFIG_VARIABLE):
+            return {}
+        raise UsageError(
+            "The config file does not exist", where=str(file), fix="Name another, or none"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"The config file cannot be read: {error.strerror}",
+            where=str(file),
+            fix="Make it readable, or name another with --config",
+        ) from error
     return {
         name: _config_value(_named(name, str(file)), value, file)
-        for name, value in _load_toml(file).items()
+        for name, value in _parsed_toml(data, file).items()
     }
 
 
-def _load_toml(file: Path) -> dict[str, Any]:
+def _parsed_toml(data: bytes, file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"The config file cannot be read: {error}",
-            where=str(file),
-            fix='It is TOML: lines such as `k = 10` and `kb = "/data/manuals"`',
-        ) from error
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except RecursionError:
+        reason = "it is nested too deep"
+    except ValueError as error:
+        reason = str(error)
+    raise UsageError(
+        f"The config file cannot be read: {reason}",
+        where=str(file),
+        fix='It is TOML: lines such as `k = 10` and `kb = "/data/manuals"`',
+    )
 
 
 def _config_value(setting: Setting, value: Any, file: Path) -> Any:

@@ -44,6 +44,7 @@ from runtime.storage import (
     DATABASE,
     WriterLock,
     create_database,
+    has_database,
     not_writable,
     open_database,
     translated,
@@ -157,7 +158,7 @@ class KnowledgeBase:
                 _make_folder(folder)
             if create or writable:
                 lock = _lock(folder, create, wait_s, on_wait)
-            if create and not (folder / DATABASE).exists():
+            if create and not has_database(folder):
                 _create(folder, stemmer)
             connection = open_database(folder, writable=lock is not None)
             try:
@@ -745,7 +746,7 @@ def _lock(
     folder: Path, create: bool, wait_s: float, on_wait: Callable[[str], None] | None
 ) -> WriterLock | None:
     """The writer lock; None where there is nothing to lock, which opening then says better."""
-    if not create and not (folder / DATABASE).is_file():
+    if not create and not has_database(folder):
         return None
     lock = WriterLock(folder)
     lock.acquire(wait_s, on_wait)

@@ -8,6 +8,7 @@ tokenising stays here. Only connecting is tried twice: a run that broke off is r
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -365,7 +366,7 @@ class _Line:
                 ) from error
             raise self._unavailable(f"did not answer in {seconds:g} s") from error
         except httpx.HTTPError as error:
-            raise self._unavailable(f"cannot be reached: {_printable(str(error))}") from error
+            raise self._unavailable(f"cannot be reached: {_printable(_reason(error))}") from error
         except RuntimeError as error:  # httpx's word for a client that was closed
             raise SessionError("The session is closed", where=self.where) from error
         if response.status_code != httpx.codes.OK:
@@ -418,6 +419,11 @@ def _error_text(body: bytes) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         return ""
     return f": {_printable(str(said))}"
+
+
+def _reason(error: Exception) -> str:
+    """An error's words without the number that the system gives it."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error))
 
 
 def _printable(text: str) -> str:

@@ -240,7 +240,7 @@ def open_database(folder: Path, *, writable: bool) -> sqlite3.Connection:
         KnowledgeBaseNotWritable
     """
     path = folder / DATABASE
-    if not path.is_file():
+    if not has_database(folder):
         raise KnowledgeBaseNotFound(
             "There is no knowledge base here",
             where=str(folder),
@@ -354,11 +354,7 @@ def _translate(folder: Path, error: sqlite3.Error) -> KnowledgeBaseError:
             fix="Try again when it has finished",
         )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) and not is_readable(folder):
-        return KnowledgeBaseError(
-            "The knowledge base cannot be read: you have no right to",
-            where=str(folder),
-            fix="Ask its owner for the right to read the folder and the files in it",
-        )
+        return _not_readable(folder)
     unwritable = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
     if code in (*unwritable, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return not_writable(folder, error)
@@ -369,13 +365,35 @@ def _translate(folder: Path, error: sqlite3.Error) -> KnowledgeBaseError:
     )
 
 
+def _not_readable(folder: Path) -> KnowledgeBaseError:
+    return KnowledgeBaseError(
+        "The knowledge base cannot be read: you have no right to",
+        where=str(folder),
+        fix="Ask its owner for the right to read the folder and the files in it",
+    )
+
+
+def has_database(folder: Path) -> bool:
+    """Whether there is a knowledge base in `folder`.
+
+    Raises:
+        KnowledgeBaseError: the user has no right to know.
+    """
+    try:
+        return (folder / DATABASE).is_file()
+    except PermissionError as error:
+        raise _not_readable(folder) from error
+    except OSError:  # no such path can be
+        return False
+
+
 def is_readable(folder: Path) -> bool:
     """Whether the database in `folder` may be read by this user."""
     return os.access(folder, os.R_OK | os.X_OK) and os.access(folder / DATABASE, os.R_OK)
 
 
 def not_writable(folder: Path, error: BaseException) -> KnowledgeBaseNotWritable:
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         return KnowledgeBaseNotWritable(
             "A knowledge base is a folder, and this is a file",
             where=str(folder),

@@ -17,7 +17,7 @@ import httpx
 
 from edge.node import Node, open_node
 from models.bundle import Bundle
-from tests.shell import mind_ctrl_c
+from tests.shell import like_a_user
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60
@@ -47,7 +47,7 @@ def node_process(*arguments: str, port: int = 0) -> Iterator[tuple[subprocess.Po
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=mind_ctrl_c,
+        preexec_fn=like_a_user,
     )
     try:
         assert process.stdout is not None

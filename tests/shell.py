@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from edge.cli import run_command
 from tests.tiny_models import make_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # of Linux
 
 VALVE = (
     "The relief valve opens at 6.5 bar and must be tested every 12 months by the shift engineer."
@@ -90,8 +92,7 @@ class Shell:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A background job of a shell ignores Ctrl-C, and hands that on; a terminal does not.
-            preexec_fn=mind_ctrl_c,
+            preexec_fn=like_a_user,
         )
 
     def run(self, *arguments: str | bytes, **variables: str) -> Result:
@@ -108,9 +109,12 @@ class Shell:
         return path
 
 
-def mind_ctrl_c() -> None:
-    """For a child process: Ctrl-C ends it, as it does in a terminal."""
+def like_a_user() -> None:
+    """For a child process: Ctrl-C ends it, and the modes of files bind it although we are root."""
+    # A background job of a shell ignores Ctrl-C, and hands that on; a terminal does not.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # of no effect if not root
 
 
 def make_models(folder: Path) -> None:

@@ -154,6 +154,33 @@ def test_one_bad_line_does_not_end_the_others(station: Shell) -> None:
     assert result.code == 2
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_question(station: Shell) -> None:
+    told = station("ask", "--json", stdin=f"\ufeff{QUESTION}\r\n").json
+    assert told["question"] == QUESTION
+
+
+def test_a_long_question_is_not_repeated_whole(station: Shell) -> None:
+    """A megabyte piped in by mistake was a megabyte on the screen, above the error."""
+    result = station("ask", stdin="motor " * 200_000)
+    assert result.code == 2
+    assert "1,199,999 characters" in result.err
+    assert len(result.out) < 4000
+
+
+def test_a_working_folder_that_has_gone(station: Shell, tmp_path: Path) -> None:
+    """Its absence was called a fault of specrag after the answer had been shown."""
+    code = (
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); from edge.cli import main; "
+        f"os.mkdir({str(tmp_path / 'gone')!r}); os.chdir({str(tmp_path / 'gone')!r}); "
+        f"os.rmdir({str(tmp_path / 'gone')!r}); main(['ask', {QUESTION!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=station.environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"characters" in done.stdout
+
+
 def test_bytes_that_are_not_utf8_may_be_piped_in(station: Shell) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "edge.cli", "ask"],

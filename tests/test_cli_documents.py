@@ -403,6 +403,28 @@ def test_two_names_never_become_one_document(shell: Shell) -> None:
     assert shell("watch", folder, "--once", "--json").json["removed"] == []
 
 
+def test_paths_that_nobody_may_enter_or_that_cannot_be(shell: Shell) -> None:
+    """Each was called a fault of specrag itself."""
+    inner = shell.write("closed/inner/valve.txt", VALVE)
+    shell.write("config/specrag/config.toml", "k = 3\n")
+    closed, config = inner.parent, shell.home / "config" / "specrag"
+    for folder in (closed, config):
+        folder.chmod(0)
+    try:
+        for path in (str(inner), f"{closed}/*.txt", "x" * 300, "~nobody-here/valve.txt"):
+            result = shell.run("add", path)
+            assert (result.code, "1 failed" in result.out) == (1, True), result
+        refused = shell.run("status", "--kb", str(closed / "kb"))
+        assert (refused.code, "no right to" in refused.err) == (1, True), refused
+        refused = shell.run("add", str(ROOT / "pyproject.toml"), "--kb", str(closed / "kb"))
+        assert (refused.code, "cannot be written" in refused.err) == (1, True), refused
+        refused = shell.run("status", XDG_CONFIG_HOME=str(config.parent))
+        assert (refused.code, "cannot be read: Permission" in refused.err) == (2, True), refused
+    finally:
+        for folder in (closed, config):
+            folder.chmod(0o700)
+
+
 def test_an_empty_path_is_not_the_working_folder(shell: Shell) -> None:
     """`specrag add "$UNSET"` added whatever folder one stood in."""
     result = shell("add", "")

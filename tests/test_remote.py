@@ -185,7 +185,7 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     started = time.monotonic()
-    with pytest.raises(RemoteUnavailable, match="cannot be reached"):
+    with pytest.raises(RemoteUnavailable, match="cannot be reached: Connection refused"):
         open_remote_session(f"http://127.0.0.1:{port}")
     assert time.monotonic() - started < 5
 

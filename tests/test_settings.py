@@ -87,6 +87,44 @@ def test_a_config_file_that_is_no_toml(config: Path) -> None:
         resolve(config=config, environment={})
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'k = "caf\xe9"\n', "it is not UTF-8 text"),
+        (b"k = " + b"[" * 5000, "nested too deep"),
+        (b'kb = "a\\u0000b"\n', "it must name a file or folder"),
+        (b"k = 99999999999999999999\n", "at most 1,000,000"),
+        (b"threads = 100000\n", "at most 1,024"),
+    ],
+)
+def test_what_a_config_file_cannot_hold(config: Path, data: bytes, reason: str) -> None:
+    """Guards the words of a codec, and the tracebacks that nesting, the largest k and NUL gave; so
+    many threads had the models wait for each other for minutes."""
+    config.write_bytes(data)
+    with pytest.raises(UsageError, match=reason):
+        resolve(config=config, environment={})
+
+
+def test_a_config_file_from_windows(config: Path) -> None:
+    """Its editor begins files with a byte order mark, which was called an invalid statement."""
+    config.write_bytes(b"\xef\xbb\xbfk = 7\r\nsubsets = 3\r\n")
+    found = resolve(config=config, environment={})
+    assert (found.k, found.subsets) == (7, 3)
+
+
+def test_a_user_that_does_not_exist_and_a_user_without_a_home(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were RuntimeErrors: "~nobody-here" is a name like any other then."""
+    assert resolve({"kb": "~nobody-here/kb"}, environment={}).kb == Path("~nobody-here/kb")
+    for variable in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    settings = resolve(environment={})
+    with pytest.raises(UsageError, match="no home folder"):
+        knowledge_base_path(settings)
+
+
 def test_where_things_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert knowledge_base_path(Settings()) == tmp_path / "specrag" / "knowledge-base"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from edge.command import SCHEMA_VERSION, Run, command, show_error
-from edge.screen import counted
+from edge.screen import counted, one_line
 from runtime.errors import QuestionError
 
 if TYPE_CHECKING:
     from edge.assembly import Assembled
     from runtime.pipeline import Answer, Event
 
+_LONGEST_REPEATED = 2000  # characters of a piped question above its answer
 _HELP = ":explain  show how the last answer came about\n:quit     leave (as does Ctrl-D)"
 
 
@@ -71,14 +72,21 @@ def _answer_lines(run: Run, explain: bool) -> int:
     """Answer the questions on standard input, one a line, each repeated above its answer."""
     code = 0
     with _assembled(run) as assembled:
-        for line in filter(None, map(str.strip, sys.stdin)):
+        for line in _questions(sys.stdin):
             if not run.json:
-                run.screen.line(("? ", "dim"), line)
+                run.screen.line(("? ", "dim"), one_line(line, _LONGEST_REPEATED))
             if not _try(run, assembled, line, explain):
                 code = QuestionError.exit_code
             if not run.json:
                 run.screen.line()
     return code
+
+
+def _questions(stream: Iterable[str]) -> Iterator[str]:
+    """The lines that hold something; some programs put a byte order mark before the first."""
+    for number, line in enumerate(stream):
+        if question := (line.removeprefix("\ufeff") if number == 0 else line).strip():
+            yield question
 
 
 def _answer(run: Run, assembled: Assembled, question: str, explain: bool) -> list[Event]:

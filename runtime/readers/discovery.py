@@ -92,8 +92,8 @@ class _Finder:
         if not os.fspath(given):  # would be the working folder, which nobody named
             self.errors.append(DocumentError("This path is empty", where="''", fix="Name a file"))
             return
-        path = Path(os.path.abspath(Path(given).expanduser()))
-        if path.exists() or path.is_symlink() or not glob.has_magic(os.fspath(path)):
+        path = Path(os.path.abspath(os.path.expanduser(given)))
+        if os.path.lexists(path) or not glob.has_magic(os.fspath(path)):
             self._one(path, named=True)
             return
         matches = sorted(glob.glob(os.fspath(path), recursive=True), key=os.fsencode)
@@ -105,8 +105,9 @@ class _Finder:
     def _one(self, path: Path, *, named: bool) -> None:
         try:
             found = path.stat()
-        except OSError as error:
-            self._fail(f"It cannot be opened ({error.strerror or error})", path, named=named)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            self._fail(f"It cannot be opened ({reason})", path, named=named)
             return
         if os.path.isdir(path):
             for inner in self._walk(path, named=named):
