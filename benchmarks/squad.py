@@ -24,8 +24,16 @@ import numpy as np
 
 from runtime.answer_metrics import normalise, token_f1
 from runtime.documents import ParsedDocument, RetrievedWindow, Span
-from runtime.errors import UsageError
-from runtime.pipeline import Answer, Answered, AskedRoute, AskOptions, Pipeline, Retrieved
+from runtime.errors import QuestionError, UsageError
+from runtime.pipeline import (
+    Answer,
+    Answered,
+    AskedRoute,
+    AskOptions,
+    Pipeline,
+    Retrieved,
+    checked_question,
+)
 from runtime.questions import AskedQuestion, read_question_file
 
 ROUTES = ("speculative", "standard", "drafter", "auto")
@@ -211,13 +219,20 @@ def read_dataset(path: Path) -> Dataset:
     """SQuAD 1.1 or 2.0 JSON, or JSON lines, as runtime/questions.py reads them.
 
     Raises:
-        UsageError: unreadable, of neither form, or an answer does not stand in its context.
+        UsageError: unreadable, of neither form, a question that cannot be asked, or an answer that
+            does not stand in its context; with the place in the file.
     """
     file = read_question_file(path)
     return Dataset(tuple(map(_question, file.questions)), file.contexts)
 
 
 def _question(asked: AskedQuestion) -> Question:
+    try:
+        checked_question(asked.question)
+    except QuestionError as error:
+        raise UsageError(
+            error.what, where=asked.place, fix="Correct it, or leave it out"
+        ) from error
     spans = asked.answer_spans()
     answers = tuple((span.of(asked.context), span) for span in spans)
     return Question(asked.id, asked.question, asked.context, answers)
@@ -235,7 +250,8 @@ def corpus(path: Path, dataset: Dataset, distractors: Sequence[Path]) -> list[Pa
     """One document for each paragraph, taken as it stands: gold offsets refer to it."""
     contexts = [(path.name, context) for context in dataset.contexts]
     for distractor in distractors:
-        contexts += [(distractor.name, context) for context in read_dataset(distractor).contexts]
+        file = read_question_file(distractor)  # its questions are not asked
+        contexts += [(distractor.name, context) for context in file.contexts]
     return [
         ParsedDocument(
             source=f"{name}#{number}",

@@ -327,7 +327,8 @@ def _digest(token: bytes) -> bytes:
 
 
 def _error(status: int, what: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": what}, status, headers)
+    # What is quoted of a request may hold half a character, which UTF-8 does not take.
+    return JSONResponse({"error": what.encode("utf-8", "replace").decode()}, status, headers)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ objects with `text` and perhaps `answer_start`, or the columns of tabular copies
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from runtime.documents import Span
 from runtime.errors import UsageError
 
+_HALF = re.compile("[\ud800-\udfff]")  # a surrogate alone, which no encoding takes
 FORMS = 'SQuAD JSON, or JSON lines like {"question": "...", "context": "...", "answer": "..."}'
 
 
@@ -134,8 +136,8 @@ def _whole(text: str, path: Path) -> dict[str, Any] | None:
     try:
         whole = _json(text)
     except json.JSONDecodeError as error:
-        if _is_json(lines[0]):
-            return None  # what is wrong with a further line is told with the line
+        if len(lines) == 1 or _is_json(lines[0]):
+            return None  # what is wrong with a line is told with the line
         raise _broken(path, error) from error
     except _Malformed as error:
         raise _refused(str(path), error) from error
@@ -210,7 +212,7 @@ def _question(raw: dict[str, Any], name: str, place: str) -> AskedQuestion:
 
 def _golds(given: Any) -> Iterator[Gold]:
     if isinstance(given, str):
-        yield Gold(given)
+        yield _gold({"text": given})
     elif isinstance(given, dict):  # the columns of tabular copies
         texts = _list(given, "text")
         starts = _list(given, "answer_start") if "answer_start" in given else [None] * len(texts)
@@ -220,7 +222,7 @@ def _golds(given: Any) -> Iterator[Gold]:
             yield _gold({"text": text, "answer_start": start})
     elif isinstance(given, list):
         for each in given:
-            yield Gold(each) if isinstance(each, str) else _gold(_object(each, "An answer"))
+            yield _gold({"text": each} if isinstance(each, str) else _object(each, "An answer"))
     else:
         raise _Malformed(f'"answer" is {_kind(given)}, not text')
 
@@ -249,6 +251,8 @@ def _text(holder: Any, name: str) -> str:
     found = _member(holder, name)
     if not isinstance(found, str):
         raise _Malformed(f'"{name}" is {_kind(found)}, not text')
+    if not found.isascii() and _HALF.search(found):
+        raise _Malformed(f'"{name}" holds half a character, such as \\ud83d without \\ude00')
     return found
 
 

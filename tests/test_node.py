@@ -176,7 +176,18 @@ def test_bad_outputs(client: httpx.Client, bundle: Bundle, outputs: Any) -> None
     assert answer.json()["error"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[" * 100_000, b"\x00\xff" * 50])
+# The last one names half a character, and quoting it was a fault of the node's own (500).
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b"\x00\xff" * 50,
+        b'{"inputs": [{"name": "\\ud800", "shape": [1], "datatype": "INT64", "data": [1]}]}',
+    ],
+)
 def test_bodies_that_are_no_request(client: httpx.Client, bundle: Bundle, body: bytes) -> None:
     answer = client.post(infer_path(bundle), content=body)
     assert answer.status_code == 400

@@ -52,9 +52,17 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
 
 def test_the_evaluation_refuses_an_answer_at_the_wrong_place(tmp_path):
     """Guards the evaluation's own reader, which believed any answer_start."""
-    line = {"question": "?", "context": CONTEXT, "answers": [{"text": "red", "answer_start": 3}]}
+    line = {"question": "Why?", "context": CONTEXT, "answers": [{"text": "red", "answer_start": 3}]}
     with pytest.raises(UsageError, match=r"character 3.*line 1"):
         read_dataset(write(tmp_path / "q.jsonl", line))
+
+
+@pytest.mark.parametrize("question", ["", "?!", "x" * 2001])
+def test_the_evaluation_refuses_a_question_that_cannot_be_asked(tmp_path, question):
+    """Guards the error without a place that came after all contexts had been added."""
+    lines = [{"question": each, "context": CONTEXT, "answer": "red"} for each in ("Who?", question)]
+    with pytest.raises(UsageError, match=r"The question .*line 2"):
+        read_dataset(write(tmp_path / "q.jsonl", *lines))
 
 
 def test_an_answer_is_looked_for_inside_the_rationale(tmp_path):
@@ -80,6 +88,9 @@ NOT_JSON = '{"question": "?" "context": "A b."}'
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
+        (json.dumps({**GOOD, "answer": "\ud800"}), "line 1", '"text" holds half a character'),
+        (json.dumps({**GOOD, "context": "\ud800"}), "line 1", '"context" holds half'),
+        (f"{json.dumps(GOOD)[:-1]}\n", "line 1, column 51", "expecting ',' delimiter"),
         (f"{json.dumps(GOOD)}\n{NOT_JSON}", "line 2, column 18", "expecting ',' delimiter"),
         (NOT_JSON, "line 1, column 18", "expecting ',' delimiter"),
         ('{"data": [\n {"paragraphs": [],}\n]}', "line 2, column 20", "property name"),
