@@ -235,7 +235,7 @@ def _door_marks(lines: Iterable[str], base: str) -> Iterator[_Mark]:
         for field in fields
         if (match := _FIELD.fullmatch(field)) and (mark := _counted(_mark(match), base))
     ]
-    if not marks and _kind(base) != "recorded":
+    if fields and not marks and _kind(base) != "recorded":
         dates = (_dated(match) for field in fields if (match := _DATE_FIELD.fullmatch(field)))
         marks = [mark for mark in dates if mark is not None]
     yield from marks

@@ -141,7 +141,13 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
     """The pages without tables of contents and lines that only number a page."""
     flat = [line for lines in pages for line in lines]
     dropped = contents_lines(flat)
-    dropped.update([i for i, line in enumerate(flat) if line and is_page_label(line)])
+    dropped.update(
+        [
+            i
+            for i, line in enumerate(flat)
+            if line and not line[-1].isalpha() and is_page_label(line)
+        ]
+    )
     if not dropped:
         return pages
     numbers = count()
