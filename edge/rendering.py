@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edge.screen import Column, Screen, Style, one_line, path_end
-from runtime.trace import Trace, as_json
+from edge.screen import Column, Screen, Style, counted, one_line, path_end
+from runtime.trace import PlacementTrace, Trace, as_json
 
 if TYPE_CHECKING:
     from runtime.decision import Confidence
@@ -377,29 +377,15 @@ def _show_stages(screen: Screen, trace: Trace) -> None:
 
 
 def _show_placements(screen: Screen, trace: Trace) -> None:
-    screen.table(
-        "Where the models ran",
-        (
-            Column("model"), Column("asked"), Column("provider"), Column("device"),
-            Column("precision"), Column("threads", right=True), Column("at"),
-            Column("why", wide=True),
-        ),
-        placement_rows(trace),
-    )  # fmt: skip
+    """What each session really got, and why; words, which a table had no room for."""
+    screen.line(("Where the models ran", "strong"))
+    screen.pairs([(placement.role, _placement(placement)) for placement in trace.placements])
 
 
-def placement_rows(trace: Trace) -> list[tuple[str, ...]]:
-    """A row for each session: what was asked for, and what it really got."""
-    return [
-        (
-            placement.role,
-            placement.requested,
-            placement.provider,
-            placement.device,
-            placement.precision,
-            str(placement.threads or ""),
-            placement.location,
-            "; ".join((placement.reason, *placement.warnings)),
-        )
-        for placement in trace.placements
-    ]
+def _placement(placement: PlacementTrace) -> str:
+    threads = "" if placement.threads is None else f", {counted(placement.threads, 'thread')}"
+    why = "; ".join((placement.reason, *placement.warnings))
+    return (
+        f"{placement.provider} on {placement.device}, {placement.precision}{threads}, "
+        f"{placement.location}; asked for {placement.requested}: {why}"
+    )

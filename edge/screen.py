@@ -28,6 +28,8 @@ PIPE_WIDTH = 100
 LONGEST_CELL = 48  # columns of a table cell in plain text, where its column is not wide
 NARROWEST_CELL = 24  # columns of a wide column in plain text, however many others there are
 
+_NARROWEST_TEXT = 6  # columns, of any text on a narrow terminal
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -209,6 +211,23 @@ def _pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
+def _fitted(natural: Sequence[int], columns_: Sequence[Column], room: int) -> list[int]:
+    """The columns' widths within `room`, if that can be: numbers keep theirs, wide columns give
+    first, then whichever text is widest."""
+    widths = list(natural)
+    for place, column in enumerate(columns_):
+        if column.wide:
+            left = room - (sum(widths) - widths[place])
+            widths[place] = min(widths[place], max(NARROWEST_CELL, left))
+    texts = [place for place, column in enumerate(columns_) if not column.right]
+    for _ in range(sum(widths) - room):
+        widest = max(texts, key=lambda place: widths[place], default=None)
+        if widest is None or widths[widest] <= _NARROWEST_TEXT:
+            break
+        widths[widest] -= 1
+    return widths
+
+
 class RichScreen:
     """A terminal, through rich."""
 
@@ -247,16 +266,22 @@ class RichScreen:
             title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
             pad_edge=False,
         )  # fmt: skip
-        for column in columns_:
+        cells = [[one_line(cell) for cell in row] for row in rows]
+        head = [column.title for column in columns_]
+        natural = [max(map(columns, column)) for column in zip(head, *cells, strict=True)]
+        room = (
+            self.console.width - 3 * (len(columns_) - 1) - 2
+        )  # less what stands between and at the ends
+        for column, width in zip(columns_, _fitted(natural, columns_, room), strict=True):
             table.add_column(
                 column.title,
                 justify="right" if column.right else "left",
                 overflow="ellipsis" if not column.wide else "fold",
                 no_wrap=not column.wide,
-                ratio=None,
+                width=width,
             )
-        for row in rows:
-            table.add_row(*(self._text(one_line(cell)) for cell in row))
+        for row in cells:
+            table.add_row(*map(self._text, row))
         self.console.print(table)
 
     def quote(self, before: str, marked: str, after: str) -> None:

@@ -140,6 +140,20 @@ def test_rich_output_is_bounded(monkeypatch: pytest.MonkeyPatch, width: int) -> 
     assert max(map(columns, lines)) <= min(width, 110)
 
 
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_a_narrow_terminal_loses_no_column(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Guards `list` and `status` on 80 columns: long names of files pushed the numbers and the
+    flags out of the table altogether."""
+    screen, stream = rich(monkeypatch, width)
+    head = (Column("id", right=True), Column("file"), Column("title"), Column("n", right=True),
+            Column("flags", wide=True))  # fmt: skip
+    screen.table("", head, [("17", "f" * 48, "t" * 60, "1,234", "superseded " * 3)])
+    out = ESCAPE.sub("", stream.getvalue())
+    for whole in ("17", "1,234", "superseded"):
+        assert whole in out
+    assert max(map(columns, out.splitlines())) <= width
+
+
 def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     _, terminal = rich(monkeypatch)
     assert is_terminal(terminal)
