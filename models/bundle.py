@@ -170,9 +170,9 @@ def read_manifest(path: Path) -> Manifest:
             where=str(path),
             fix=f"A bundle is a folder with a {MANIFEST}; make one with `specrag export`",
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleDamaged(
-            f"The bundle's manifest cannot be read: {error}",
+            f"The bundle's manifest cannot be read: {getattr(error, 'strerror', None) or error}",
             where=str(file),
             fix="Copy the bundle again from where it came from",
         ) from error
@@ -186,6 +186,8 @@ def manifest_digest(path: Path) -> str:
 
 def _parse_manifest(raw: Any, file: Path) -> Manifest:
     try:
+        if not isinstance(raw, dict):
+            raise TypeError("it is no object in braces")
         if raw["format"] != FORMAT:
             raise BundleIncompatible(
                 f"The bundle's format is {raw['format']}, this version reads {FORMAT}",
@@ -193,27 +195,28 @@ def _parse_manifest(raw: Any, file: Path) -> Manifest:
                 fix="Update specrag, or export the bundle again",
             )
         manifest = Manifest(
-            name=raw["name"],
-            role=raw["role"],
-            task=raw["task"],
-            target=raw["target"],
-            precision=raw["precision"],
-            graphs=dict(raw["graphs"]),
-            tokenizer=raw["tokenizer"],
+            name=_text(raw, "name"),
+            role=_text(raw, "role"),  # type: ignore[arg-type]
+            task=_text(raw, "task"),
+            target=_text(raw, "target"),
+            precision=_text(raw, "precision"),  # type: ignore[arg-type]
+            graphs={name: _text(raw["graphs"], name) for name in raw["graphs"]},
+            tokenizer=_text(raw, "tokenizer"),
             max_length=int(raw["max_length"]),
             inputs=tuple(raw["inputs"]),
             outputs=(raw["outputs"][0], raw["outputs"][1]),
             null_index=int(raw["null_index"]),
             files={
-                name: FileFact(int(fact["bytes"]), fact["sha256"])
+                name: FileFact(int(fact["bytes"]), _text(fact, "sha256"))
                 for name, fact in raw["files"].items()
             },
             gate=dict(raw["gate"]),
             details=dict(raw["details"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise BundleDamaged(
-            f"The bundle's manifest lacks or garbles a field: {error!r}",
+            f"The bundle's manifest lacks or garbles a field: {reason}",
             where=str(file),
             fix="Copy the bundle again from where it came from",
         ) from error
@@ -226,6 +229,13 @@ def _parse_manifest(raw: Any, file: Path) -> Manifest:
         if name not in manifest.files:
             raise BundleDamaged(f"The manifest gives no checksum for {name}", where=str(file))
     return manifest
+
+
+def _text(raw: dict[str, Any], name: str) -> str:
+    value = raw[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name!r} is not text")
+    return value
 
 
 def check_files(bundle: Bundle) -> None:

@@ -51,6 +51,21 @@ def test_an_edited_manifest_is_found_by_its_digest(bundle):
         open_bundle(bundle.path, manifest_sha256=digest)
 
 
+@pytest.mark.parametrize("wrong", [None, 5, [], {}])
+@pytest.mark.parametrize("field", ["name", "role", "task", "target", "precision", "tokenizer"])
+def test_a_field_of_the_wrong_type_is_named(bundle, field, wrong):
+    """Guards the tracebacks that numbers and lists for names gave, here and where they were used;
+    a missing field was told as `KeyError('name')`."""
+    facts = bundle.manifest.to_json()
+    (bundle.path / "manifest.json").write_text(json.dumps({**facts, field: wrong}))
+    with pytest.raises(BundleDamaged, match=f"field: '{field}' is not text"):
+        read_manifest(bundle.path)
+    del facts[field]
+    (bundle.path / "manifest.json").write_text(json.dumps(facts))
+    with pytest.raises(BundleDamaged, match=f"field: there is no '{field}'"):
+        read_manifest(bundle.path)
+
+
 def test_a_folder_without_manifest_is_no_bundle(tmp_path):
     (tmp_path / "README.md").write_text("a file", "utf-8")
     with pytest.raises(BundleNotFound):
