@@ -334,27 +334,7 @@ _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 # "Haupt- und Nebenpumpe", "two- or three-way": the hyphen stands for a missing part.
 _SUSPENDED = frozenset(
-    [
-        "and",
-        "or",
-        "to",
-        "und",
-        "oder",
-        "bis",
-        "sowie",
-        "et",
-        "ou",
-        "y",
-        "o",
-        "e",
-        "en",
-        "of",
-        "à",
-        "nor",
-        "then",
-        "und/oder",
-        "and/or",
-    ]
+    "and or to und oder bis sowie et ou y o e en of à nor then und/oder and/or".split()
 )
 
 

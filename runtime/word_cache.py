@@ -35,9 +35,7 @@ _IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF))
 _PUNCTUATION = ((0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E))  # of ASCII
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct words, about 40 MB; and as many distinct pieces
-_ROW = struct.Struct(
-    "=3i"
-)  # a token: id, start and end, which count from the unit's first character
+_ROW = struct.Struct("=3i")  # a token: id, start and end from the unit's first character
 # Kinds of characters. The odd ones end what is before them.
 _ORDINARY, _BLANK, _OTHER_SPACE, _ALONE = range(4)
 
