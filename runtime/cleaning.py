@@ -509,7 +509,8 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     all (three, and two fifths of those of a chapter), each number in it is either the same
     everywhere or counts the pages, and only running lines stand between it and the edge; and when
     it carries the page's number at the place where most pages do. So rows of numbers that happen
-    to end several pages stay. The first occurrence of a warning stays as well.
+    to end several pages stay. The first occurrence of a warning stays as well; and of two pages in
+    all, on which two like lines are thin evidence, the first of these.
     """
     groups: dict[tuple[str, bool, int], list[EdgeLine]] = defaultdict(list)
     for edge in edges:
@@ -519,7 +520,8 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     for group in groups.values():
         here = [edge for edge in group if (edge.page, edge.top, edge.place) in numbered]
         found = group if _runs(group, pages) else here
-        keep_first = bool(found and _WARNING.search(found[0].text))
+        is_thin = pages == 2 and len(found) > len({edge.text for edge in found})
+        keep_first = is_thin or bool(found and _WARNING.search(found[0].text))
         for number, edge in enumerate(found):
             repeated[edge] = number > 0 or not keep_first
     # How far inwards the unbroken run of repeated lines reaches, for each page and edge.

@@ -114,6 +114,15 @@ def test_form_feeds_are_pages_and_their_furniture_goes(tmp_path: Path) -> None:
     assert "[Page" not in document.text
 
 
+def test_a_line_of_both_of_two_pages_of_text_is_kept_once(tmp_path: Path) -> None:
+    """Such a line was taken for a running header, and lost."""
+    pages = "Isolate the pump first\n\nDrain it.\n\fIsolate the pump first\n\nFill it.\n"
+    document = _read(tmp_path, "a.txt", pages.encode())
+    assert document.text.count("Isolate the pump first") == 1
+    numbered = "Pump manual, page 1\n\nDrain it.\n\fPump manual, page 2\n\nFill it.\n"
+    assert _read(tmp_path, "b.txt", numbered.encode()).text == "Drain it.\n\nFill it."
+
+
 def test_text_without_form_feeds_has_no_pages(tmp_path: Path) -> None:
     assert _read(tmp_path, "a.txt", b"Only text, no pages.").pages == ()
 

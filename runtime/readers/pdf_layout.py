@@ -238,11 +238,7 @@ def _joined(words: Sequence[Word]) -> str:
 
 
 def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> None:
-    """Remove running headers, footers and page numbers from the pages' lines.
-
-    That two lines are alike is thin evidence: of a document of two pages the first one stays,
-    unless a number in them counts the pages.
-    """
+    """Remove running headers, footers and page numbers from the pages' lines."""
     edges: list[EdgeLine] = []
     pieces: dict[tuple[int, int], Line] = {}
     for index, (page, page_lines) in enumerate(zip(pages, lines, strict=True)):
@@ -251,12 +247,8 @@ def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> No
                 edges.append(edge)
                 pieces[index, edge.line] = piece
     dropped: dict[int, set[int]] = defaultdict(set)  # page index: ids of words
-    running = running_lines(edges, len(pages))
-    alike = Counter(pieces[place].text for place in running)
-    for key in running:
-        piece = pieces[key]
-        if key[0] > 0 or len(pages) > 2 or alike[piece.text] < 2:
-            dropped[key[0]].update(id(word) for word in piece.words)
+    for key in running_lines(edges, len(pages)):
+        dropped[key[0]].update(id(word) for word in pieces[key].words)
     for index, page_lines in enumerate(lines):
         kept = [_without(line, dropped[index]) for line in page_lines]
         lines[index] = [line for line in kept if line is not None]
