@@ -205,6 +205,10 @@ def _fault(error: Exception, as_json: bool, debug: bool) -> int:
         return _after_full_disk(error)
     if debug:
         _traceback()
+    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+        gone = UsageError("The working folder has gone", fix="Change to a folder that exists")
+        show_error(gone, as_json=as_json)
+        return gone.exit_code
     lines = "the lines above" if debug else "what the same command prints with --debug"
     fault = SpecragError(
         f"specrag itself failed: {type(error).__name__}: {error}",
@@ -212,6 +216,13 @@ def _fault(error: Exception, as_json: bool, debug: bool) -> int:
     )
     show_error(fault, as_json=as_json, kind="InternalFault")
     return INTERNAL_FAULT
+
+
+def _has_working_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
 
 
 def _traceback() -> None:

@@ -168,17 +168,24 @@ def test_a_long_question_is_not_repeated_whole(station: Shell) -> None:
 
 
 def test_a_working_folder_that_has_gone(station: Shell, tmp_path: Path) -> None:
-    """Its absence was called a fault of specrag after the answer had been shown."""
+    """Its absence was called a fault of specrag, even after an answer had been shown."""
+    gone = str(tmp_path / "gone")
     code = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); from edge.cli import main; "
-        f"os.mkdir({str(tmp_path / 'gone')!r}); os.chdir({str(tmp_path / 'gone')!r}); "
-        f"os.rmdir({str(tmp_path / 'gone')!r}); main(['ask', {QUESTION!r}])"
+        f"os.mkdir({gone!r}); os.chdir({gone!r}); os.rmdir({gone!r}); main(sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=station.environment(), capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"characters" in done.stdout
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env=station.environment(), capture_output=True, check=False,
+        )  # fmt: skip
+
+    asked, added = run("ask", QUESTION), run("add", "manual.txt")
+    assert asked.returncode == 0, asked.stderr
+    assert b"characters" in asked.stdout
+    assert added.returncode == 2
+    assert b"working folder has gone" in added.stderr
 
 
 def test_bytes_that_are_not_utf8_may_be_piped_in(station: Shell) -> None:
