@@ -57,11 +57,12 @@ def clean_characters(text: str) -> str:
     """
     if is_clean(text):
         return text
-    characters = _unusual(text)  # few, so that each rule costs one pass in C where it applies
-    if not _MOJIBAKE_LEADS.isdisjoint(characters):
-        repaired = repair_mojibake(text)
-        if repaired is not text:
-            text, characters = repaired, _unusual(repaired)
+    characters = unusual_characters(
+        text
+    )  # few, so that each rule costs one pass in C where it applies
+    repaired = _repaired(text, characters)
+    if repaired is not text:
+        text, characters = repaired, unusual_characters(repaired)
     for character in characters:
         replacement = _replacement(character)
         if replacement is not None and character in text:
@@ -69,7 +70,7 @@ def clean_characters(text: str) -> str:
     return unicodedata.normalize("NFC", text) if any(map(_composes, characters)) else text
 
 
-def _unusual(text: str) -> set[str]:
+def unusual_characters(text: str) -> set[str]:
     """The characters that are neither printable ASCII nor line ends."""
     data = text.encode("utf-8", "surrogatepass").translate(None, _USUAL)
     return set(data.decode("utf-8", "surrogatepass"))
@@ -218,7 +219,7 @@ def _in_flag(text: str, index: int) -> bool:
 
 def smuggling_characters(text: str) -> str:
     """Those of Unicode's invisible tag characters and variation selectors that stand for ASCII."""
-    if all(character < "\U000e0001" for character in _unusual(text)):
+    if all(character < "\U000e0001" for character in unusual_characters(text)):
         return ""
     return "".join(
         character
@@ -255,14 +256,19 @@ _CERTAIN_ALONE = re.compile(f"[\u00c2\u00c3\u00e2][{_CONTINUATION}]")
 
 def repair_mojibake(text: str) -> str:
     """Undo UTF-8 read as Windows-1252 where every non-ASCII character of the line proves it."""
-    if not _holds_mojibake(text):
+    return _repaired(text, unusual_characters(text))
+
+
+def _repaired(text: str, characters: set[str]) -> str:
+    """`text` without its mojibake, itself if it has none; `characters` are its unusual ones."""
+    if not _holds_mojibake(text, _MOJIBAKE_LEADS & characters):
         return text
     return "\n".join(_repair_line(line) for line in text.split("\n"))
 
 
-def _holds_mojibake(text: str) -> bool:
+def _holds_mojibake(text: str, leads: Iterable[str]) -> bool:
     """Whether the pattern occurs. Its first characters are rare: they are looked for one by one."""
-    for lead in _MOJIBAKE_LEADS & _unusual(text):
+    for lead in leads:
         at = text.find(lead)
         while at >= 0:
             if _MOJIBAKE.match(text, at):

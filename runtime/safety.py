@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+from runtime.cleaning import unusual_characters
 from runtime.documents import Flag
 from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 
@@ -25,7 +26,6 @@ _FEW = 5  # times that such a passage comes at least
 _SPACED_ENDS = (". ", "! ", "? ")  # of sentences
 _OTHER_ENDS = ("。", "！", "？")
 _ENDS_TO_LINES = bytes.maketrans(b".!?", b"\n\n\n")
-_ASCII = bytes(range(128))
 
 _RULES = r"(?:instruction|prompt|direction|command|rule|guideline|context|message|polic(?:y|ie))s?"
 
@@ -233,8 +233,10 @@ def _addresses(text: str) -> list[tuple[int, str]]:
 
 def _is_near(words: tuple[str, ...], text: str) -> bool:
     """Whether one of the words is in the text; true where none is asked for."""
+    if not words:
+        return True
     lowered = text.lower()
-    return not words or any(word in lowered for word in words)
+    return any(word in lowered for word in words)
 
 
 def _telling_places(text: str) -> dict[str, list[int]]:
@@ -253,11 +255,9 @@ def _telling_places(text: str) -> dict[str, list[int]]:
 
 def _lower(text: str) -> bytes:
     """Lower case in UTF-8, as many characters as the text has."""
-    data = text.encode("utf-8", "surrogatepass")
-    if all(
-        c.lower() == c for c in set(data.translate(None, _ASCII).decode("utf-8", "surrogatepass"))
-    ):
-        return data.lower()  # much the fastest, but for ASCII only
+    if all(character.lower() == character for character in unusual_characters(text)):
+        # Much the fastest, but for ASCII only.
+        return text.encode("utf-8", "surrogatepass").lower()
     lowered = text.lower()
     if len(lowered) != len(text):
         lowered = "".join(lower if len(lower := c.lower()) == 1 else c for c in text)

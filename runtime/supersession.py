@@ -17,17 +17,15 @@ from runtime.revisions import revisions_named
 _HEAD = 1500  # characters of a text in which it speaks of itself
 _EXCERPT = 160  # characters quoted in a flag
 
-_OVER = (
-    r"(?:superseded|obsolete|withdrawn|archived|outdated|out of date|deprecated|rescinded|cancelled"
-    r"|no longer (?:valid|in force|current|applicable)|not in force|replaced by"
-    r"|veraltet|ungültig|außer kraft|zurückgezogen|nicht mehr gültig|ersetzt durch)"
+_SAYINGS = (
+    *("superseded", "obsolete", "withdrawn", "archived", "outdated", "out of date", "deprecated"),
+    *("rescinded", "cancelled", "no longer (?:valid|in force|current|applicable)", "not in force"),
+    *("replaced by", "veraltet", "ungültig", "außer kraft", "zurückgezogen", "nicht mehr gültig"),
+    "ersetzt durch",
 )
-# One of these is in whatever `_OVER` matches; to look for them first is much faster.
-_STEMS = (
-    *("supersed", "obsolete", "withdrawn", "archived", "outdated", "out of date", "deprecated"),
-    *("rescinded", "cancelled", "no longer", "not in force", "replaced"),
-    *("veraltet", "ungültig", "außer kraft", "zurückgezogen", "nicht mehr", "ersetzt"),
-)
+_OVER = f"(?:{'|'.join(_SAYINGS)})"
+# One of these is in whatever is found below; to look for them first is much faster.
+_STEMS = ("replaced", *(saying.partition(" (")[0] for saying in _SAYINGS))
 _DOCUMENT = (
     r"(?:documents?|manual|revision|edition|version|issue|schedule|drawing|procedure|instructions?"
     r"|specification|standard|guide|handbook|plan|notice|bulletin|page|sheet|copy|file"

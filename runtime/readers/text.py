@@ -141,13 +141,7 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
     """The pages without tables of contents and lines that only number a page."""
     flat = [line for lines in pages for line in lines]
     dropped = contents_lines(flat)
-    dropped.update(
-        [
-            i
-            for i, line in enumerate(flat)
-            if line and not line[-1].isalpha() and is_page_label(line)
-        ]
-    )
+    dropped.update([i for i, line in enumerate(flat) if line and is_page_label(line)])
     if not dropped:
         return pages
     numbers = count()
@@ -207,10 +201,7 @@ def heading_level(line: str) -> int:
 
 def is_item(line: str) -> bool:
     """Whether a line begins with a bullet, a number or letter of a list, a time or a date."""
-    text = line.lstrip()
-    if text[:1].isalpha() and text[1:2] not in _LETTERED:  # most lines
-        return False
-    return _ITEM.match(text) is not None
+    return _ITEM.match(line) is not None
 
 
 def _aligned(texts: list[str]) -> bool:
@@ -235,6 +226,7 @@ def _prose(
     widest = max(map(len, lines))
     flows = _flows(lines, texts, widest if widest >= 0.6 * width else width)
     listed = len(lines) > _LISTED and sum(flows) < 0.3 * len(flows)
+    # Most lines begin with a letter and are none.
     items = [(not text[0].isalpha() or text[1:2] in _LETTERED) and is_item(text) for text in texts]
     blocks: list[Block] = []
     kind = _kind(items[0], listed)
