@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import h11
 import numpy as np
 import uvicorn
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tokenizers import Tokenizer
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edge.command import Run, command
 from models.bundle import Bundle, open_bundle
@@ -414,6 +416,19 @@ def open_node(
     return Node(url, tuple(served), uvicorn.Server(config), listener)
 
 
+class _Protocol(H11Protocol):
+    """HTTP/1.1 that answers a request once. Uvicorn's refuses a malformed body although the
+    application has answered already, or lets it answer after that, and logs h11's traceback."""
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # the application's own answer goes nowhere
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+
 def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
@@ -422,7 +437,7 @@ def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Config:
         server_header=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        http=_Protocol,
         loop="asyncio",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=tls.certificate if tls else None,

@@ -251,6 +251,35 @@ def test_a_body_that_does_not_arrive(
         assert connection.recv(65536).startswith(b"HTTP/1.1 408")
 
 
+def test_a_malformed_chunk_leaves_one_line_in_the_log(
+    bundle: Bundle, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against h11's traceback. A model that is not there is answered before its body has
+    come: the bad chunk was refused although that answer was out, or, sent together with its head,
+    was refused before the application came with its own answer."""
+    head = "POST {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answers = []
+    with node_process("--model", str(bundle.path)) as (_, url):
+        place = (httpx.URL(url).host, httpx.URL(url).port)
+        for path in (infer_path(bundle), "/v2/models/no-such/infer"):
+            for pause in (0.0, 0.3):
+                with socket.create_connection(place, timeout=30) as connection:
+                    bad = b"zz\r\n"
+                    connection.sendall(head.format(path).encode() + (b"" if pause else bad))
+                    time.sleep(pause)
+                    connection.sendall(bad if pause else b"")
+                    answer = _everything(connection)
+                assert answer.count(b"HTTP/1.1") == 1
+                answers.append(answer[:12])
+    assert answers == [b"HTTP/1.1 400", b"HTTP/1.1 400", b"HTTP/1.1 400", b"HTTP/1.1 404"]
+    log = capfd.readouterr().err.splitlines()
+    assert len(log) == len(answers), log
+
+
+def _everything(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
 def test_only_this_machine_is_served_without_a_token(client: httpx.Client) -> None:
     """Guards against DNS rebinding: a web page whose name points to 127.0.0.1 asks a node through
     its reader's browser; the Host header gives it away."""
