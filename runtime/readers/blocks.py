@@ -145,16 +145,18 @@ def table_blocks(
 
     Args:
         rows: cells, without the header row; empty cells are left out of the line.
-        header: names of the columns. Where there are none, a table of two columns reads
-            `first: second` and others `first; second; third`.
+        header: names of the columns, not yet cleaned. Where there are none, a table of two columns
+            reads `first: second` and others `first; second; third`.
     """
-    lines = (_row_line(_cells(row), header) + smuggling_characters("".join(row)) for row in rows)
+    names = None if header is None else _cells(header)
+    lines = [smuggling_characters("".join(header or ()))]  # hidden by `assemble`, and told there
+    lines += [_row_line(_cells(row), names) + smuggling_characters("".join(row)) for row in rows]
     return [Block("row", line, page=page) for line in lines if line]
 
 
 def split_header(
     rows: Sequence[Sequence[str]], *, likely: bool = False
-) -> tuple[list[str] | None, list[Sequence[str]]]:
+) -> tuple[Sequence[str] | None, list[Sequence[str]]]:
     """Take the first row as header where it can only be one.
 
     It names columns when all its cells are filled, different and not numbers, and the table has
@@ -166,15 +168,14 @@ def split_header(
     """
     if len(rows) < 2:
         return None, list(rows)
-    first = _cells(rows[0])
     width = max(len(row) for row in rows)
-    names = [cell for cell in first if cell]
+    names = [cell for cell in _cells(rows[0]) if cell]
     enough = len(names) >= max(2, 0.8 * width) if likely else len(names) == width
     if not enough or len(set(names)) < len(names) or any(map(_numeric, names)):
         return None, list(rows)
     numbers_below = any(_numeric(cell) for row in rows[1:] for cell in _cells(row))
     if likely or width >= 3 or (numbers_below and width == 2):
-        return first, list(rows[1:])
+        return rows[0], list(rows[1:])
     return None, list(rows)
 
 

@@ -354,14 +354,10 @@ class _Region:
             for cells in self.rows:
                 yield Block("item", " ".join(filter(None, cells)), page=page)
         elif self.bold_header and len(self.rows) > 1:
-            yield from table_blocks(self.rows[1:], header=_names(self.rows[0]), page=page)
+            yield from table_blocks(self.rows[1:], header=self.rows[0], page=page)
         else:
             header, body = split_header(self.rows)
             yield from table_blocks(body, header=header, page=page)
-
-
-def _names(row: Sequence[str]) -> list[str]:
-    return [clean_block(cell) for cell in row]
 
 
 def _regions(page: PageContent, lines: list[Line]) -> list[_Region]:

@@ -135,7 +135,7 @@ class _Reader:
             return
         marked = table.find(f"{_W}tr/{_W}trPr/{_W}tblHeader") is not None
         if marked and len(rows) > 1:
-            yield from table_blocks(rows[1:], header=[" ".join(c.split()) for c in rows[0]])
+            yield from table_blocks(rows[1:], header=rows[0])
         else:
             header, body = split_header(rows)
             yield from table_blocks(body, header=header)
