@@ -15,6 +15,7 @@ aside and renamed; nothing pickled is ever read.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import shutil
@@ -34,6 +35,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from export.graph import quiet
+from export.narrowing import narrow
 from export.options import run_script
 from export.reporting import Progress, show_progress
 from export.training_data import (
@@ -79,6 +81,7 @@ from runtime.encoding import PairEncoder
 from runtime.errors import ExportError, UsageError
 
 CHECKPOINT_VERSION = 1
+NARROWING_BATCHES = 24  # whose activations choose the neurons that stay
 
 
 def finetune(options: TrainingOptions, progress: Progress | None = None) -> TrainingReport:
@@ -97,7 +100,9 @@ def finetune(options: TrainingOptions, progress: Progress | None = None) -> Trai
 
 
 def distil(options: TrainingOptions, progress: Progress | None = None) -> TrainingReport:
-    """Teach a student of fewer layers what `options.model` knows; writes it to `options.output`.
+    """Teach a smaller student what `options.model` knows; writes it to `options.output`.
+
+    It has fewer layers, or narrower ones (`export.narrowing`), or both.
 
     Raises:
         UsageError: the data or an option is no use, or the student would not be smaller.
@@ -110,11 +115,11 @@ def distil(options: TrainingOptions, progress: Progress | None = None) -> Traini
         require_same_vocabulary(student, teacher, options.student)
     else:
         student = choose_layers(teacher, options.layers)
-    if depth_of(student) >= depth_of(teacher):
+    if depth_of(student) >= depth_of(teacher) and options.intermediate_size is None:
         raise UsageError(
             f"The student has {depth_of(student)} layers, the teacher {depth_of(teacher)}",
             where="--layers",
-            fix="A student needs fewer layers than its teacher",
+            fix="A student needs fewer layers than its teacher, or a smaller --intermediate-size",
         )
     run = _Run("distil", options, student, tokenizer, teacher=teacher, progress=progress)
     return run.execute()
@@ -144,7 +149,8 @@ class _Run:
         torch.manual_seed(options.seed)
         self.dtype = arithmetic(options.precision)
         self.tokenizer = tokenizer
-        self.trainee = Trainee(model, options, self.dtype)
+        self.trainee: Trainee
+        self._model = model
         self.teacher = None if teacher is None else frozen(teacher, self.dtype)
         self.step, self.position = 0, Position()
         self.epochs, self.seconds, self.tokens = 0.0, 0.0, 0
@@ -153,8 +159,10 @@ class _Run:
 
     def execute(self) -> TrainingReport:
         options = self.options
-        model = self.trainee.master
-        with _output(options) as folder, _corpus(options, model, self.tokenizer) as c:
+        with _output(options) as folder, _corpus(options, self._model, self.tokenizer) as c:
+            if options.intermediate_size is not None:
+                self._narrow(c, options.intermediate_size)
+            self.trainee = Trainee(self._model, options, self.dtype)
             asked = seeded(options.seed).sample(c.held, min(len(c.held), options.evaluated))
             self.progress("evaluating: before", 0.0)
             before = self._evaluate(self.trainee.master, c, asked)
@@ -167,6 +175,16 @@ class _Run:
             report = self._report(c, before, after, teacher)
             self._finish(folder, report)
         return report
+
+    def _narrow(self, corpus: Corpus, width: int) -> None:
+        """Before the first step, and again when resuming: the same views give the same neurons."""
+        self.progress(f"choosing {width} neurons for each layer", 0.0)
+        stream = self._views(corpus).batches(Position())
+        views = [
+            {name: torch.from_numpy(value) for name, value in batch.feeds.items()}
+            for batch, _, _ in itertools.islice(stream, NARROWING_BATCHES)
+        ]
+        narrow(self._model, width, views)
 
     def _train(self, corpus: Corpus, folder: Path) -> None:
         options, views = self.options, self._views(corpus)
@@ -432,6 +450,11 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
 @click.argument("teacher")
 @common_options
 @click.option("--layers", callback=_layers, help='How many of the teacher\'s, or which: "0,2,5".')
+@click.option(
+    "--intermediate-size",
+    type=click.IntRange(min=1),
+    help="Neurons to keep in each feed-forward layer of the student.",
+)
 @click.option("--student", help="Start from this smaller checkpoint instead of TEACHER's layers.")
 @click.option(
     "--temperature",
@@ -469,7 +492,7 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
     help="Cloze questions, without a label, for each question.",
 )
 def distil_command(teacher: str, as_json: bool, quiet: bool, **chosen: Any) -> None:
-    """Teach a student with fewer layers what TEACHER knows."""
+    """Teach a student with fewer or narrower layers what TEACHER knows."""
     _run(distil, {"model": teacher, **chosen}, as_json=as_json, quiet=quiet)
 
 

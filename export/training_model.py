@@ -92,7 +92,7 @@ def choose_layers(teacher: Any, layers: int | tuple[int, ...] | None) -> Any:
             fix="Name some of these, or fewer than there are",
         )
     student = copy.deepcopy(teacher)
-    name, stack = _layer_stack(student)
+    name, stack = layer_stack(student)
     parent = student.get_submodule(name.rpartition(".")[0])
     kept = torch.nn.ModuleList([stack[layer] for layer in chosen])
     setattr(parent, name.rpartition(".")[2], kept)
@@ -265,7 +265,8 @@ def depth_of(model: Any) -> int:
     return int(model.config.num_hidden_layers)
 
 
-def _layer_stack(model: Any) -> tuple[str, torch.nn.ModuleList]:
+def layer_stack(model: Any) -> tuple[str, torch.nn.ModuleList]:
+    """The list of the model's layers, and its name in the model."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == depth_of(model) and name:
             return name, module

@@ -38,6 +38,7 @@ class TrainingOptions:
         output: a new folder; with `resume` one with checkpoints in it.
         student: distillation starts from this smaller checkpoint instead of the teacher's layers.
         layers: how many layers the student gets, or which of the teacher's, counted from 0.
+        intermediate_size: neurons the student keeps in each feed-forward layer; None: all.
         epochs: passes over the training questions; the learning rate falls linearly to 0.
         minutes: end after so long instead, if that comes first; the learning rate follows.
         learning_rate: its peak, after `warmup_steps`.
@@ -56,6 +57,7 @@ class TrainingOptions:
     output: Path
     student: str | None = None
     layers: int | tuple[int, ...] | None = None
+    intermediate_size: int | None = None
     epochs: float = 3.0
     minutes: float | None = None
     learning_rate: float = 1.5e-4

@@ -22,6 +22,7 @@ from click.testing import CliRunner  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from export.augmentation import Substitution, Words, cloze_question, whole_words  # noqa: E402
+from export.narrowing import feed_forward_width, narrow  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
@@ -37,7 +38,7 @@ from export.training_data import (  # noqa: E402
     hold_out,
     read_records,
 )
-from export.training_model import choose_layers, label_loss  # noqa: E402
+from export.training_model import choose_layers, forward, label_loss  # noqa: E402
 from runtime.encoding import PairEncoder  # noqa: E402
 from runtime.errors import ExportError, UsageError  # noqa: E402
 from tests.tiny_models import FAMILIES, make_tokenizer  # noqa: E402
@@ -243,6 +244,111 @@ def test_distilbert_layers_can_be_chosen_too() -> None:
     assert student.config.n_layers == len(student.distilbert.transformer.layer) == 2
     ids = torch.ones((1, 8), dtype=torch.long)
     assert student(input_ids=ids).start_logits.shape == (1, 8)
+
+
+def narrowable(layers: int = 2, width: int = 64) -> Any:
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=width,
+        max_position_embeddings=32,
+        initializer_range=0.4,  # large enough for GELU to bend
+    )
+    return transformers.BertForQuestionAnswering(config).eval()
+
+
+def random_feeds(rows: int = 64) -> dict[str, Any]:
+    draw = torch.Generator().manual_seed(2)
+    ids = torch.randint(5, 50, (rows, 16), generator=draw)
+    return {
+        "input_ids": ids,
+        "attention_mask": (torch.arange(16) < torch.arange(rows)[:, None] % 12 + 5).long(),
+        "token_type_ids": torch.zeros_like(ids),
+    }
+
+
+def test_copies_of_neurons_go_without_changing_the_output() -> None:
+    """Half of the neurons are copies of the others: the fit must find weights that miss none.
+
+    Tolerance 1e-3 of logits of about 1: the ridge, and FP32; seeds 1 and 2.
+    """
+    model, feeds = narrowable(), random_feeds()
+    for layer in model.bert.encoder.layer:
+        with torch.no_grad():
+            layer.intermediate.dense.weight[32:] = layer.intermediate.dense.weight[:32]
+            layer.intermediate.dense.bias[32:] = layer.intermediate.dense.bias[:32]
+    expected = forward(model, feeds, hidden=False).start_logits
+    errors = narrow(model, 32, [feeds])
+    assert model.config.intermediate_size == feed_forward_width(model) == 32
+    assert model.bert.encoder.layer[1].output.dense.weight.shape == (16, 32)
+    assert max(errors) < 1e-4
+    real = feeds["attention_mask"].bool()
+    found = forward(model, feeds, hidden=False).start_logits
+    torch.testing.assert_close(found[real], expected[real], atol=1e-3, rtol=0)
+
+
+def test_the_fit_loses_less_than_dropping_the_smallest_neurons() -> None:
+    """Where nothing is a copy; the error is checked against one computed from the outputs."""
+    feeds, whole, fitted, plain = random_feeds(), *(narrowable(layers=1) for _ in range(3))
+    [error] = narrow(fitted, 24, [feeds])
+    layer = plain.bert.encoder.layer[0]
+    size = layer.intermediate.dense.weight.norm(dim=1) * layer.output.dense.weight.norm(dim=0)
+    with torch.no_grad():
+        layer.output.dense.weight[:, size.argsort()[:40]] = 0.0
+    summed: dict[str, Any] = {}
+    for name, model in (("whole", whole), ("fitted", fitted), ("plain", plain)):
+        dense = model.bert.encoder.layer[0].output.dense
+        dense.register_forward_hook(
+            lambda _m, _i, out, name=name: summed.update({name: out.detach()})
+        )
+        forward(model, feeds, hidden=False)
+    real = feeds["attention_mask"].bool()
+    power = (summed["whole"][real] ** 2).sum()
+    lost = {n: float(((summed[n] - summed["whole"])[real] ** 2).sum() / power) for n in summed}
+    assert lost["fitted"] == pytest.approx(error, rel=0.01)
+    assert 0 < lost["fitted"] < 0.5 * lost["plain"]
+
+
+def test_distilbert_can_be_narrowed_and_unknown_layers_are_refused() -> None:
+    config = transformers.DistilBertConfig(
+        vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=32
+    )
+    model = transformers.DistilBertForQuestionAnswering(config).eval()
+    narrow(model, 8, [random_feeds()])
+    assert model.config.hidden_dim == 8
+    assert model.distilbert.transformer.layer[1].ffn.lin2.weight.shape == (16, 8)
+    square = narrowable(width=16)  # by their shapes, attention's matrices could be meant as well
+    with pytest.raises(UsageError, match="feed-forward layers of the architecture bert"):
+        narrow(square, 8, [random_feeds()])
+    with pytest.raises(UsageError, match="have 64 neurons"):
+        narrow(narrowable(), 64, [random_feeds()])
+
+
+def test_narrow_student_as_deep_as_its_teacher_learns_and_resumes(
+    folder: Path, tuned: TrainingReport
+) -> None:
+    """Guards: a resumed run must narrow to the same neurons before it takes the checkpoint up."""
+    narrower = options(
+        *(folder, folder / "narrow"),
+        model=str(tuned.output),
+        layers=4,
+        intermediate_size=16,
+        checkpoint_steps=10,
+    )
+
+    def interrupt(stage: str, share: float) -> None:
+        if stage.startswith("step") and share > 0.4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        distil(narrower, interrupt)
+    report = distil(replace(narrower, resume=True))
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(report.output)
+    assert (model.config.num_hidden_layers, model.config.intermediate_size) == (4, 16)
+    assert report.after.given_f1 > 90
 
 
 def test_views_are_the_same_for_the_same_seed_and_from_any_position(folder: Path) -> None:
