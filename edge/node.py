@@ -597,7 +597,7 @@ def _read_token(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        return file.read_text("utf-8").strip()
+        return file.read_text("utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"The token cannot be read: {error}",

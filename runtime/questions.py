@@ -110,9 +110,12 @@ def read_question_file(path: Path) -> QuestionFile:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
+        is_there = isinstance(error, UnicodeDecodeError)
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
-            f"The questions cannot be read: {reason}", where=str(path), fix=f"Name a file: {FORMS}"
+            f"The questions cannot be read: {reason}",
+            where=str(path),
+            fix="Save it as UTF-8" if is_there else f"Name a file: {FORMS}",
         ) from error
     squad = _whole(text, path) if text.strip() else None
     if squad is not None:

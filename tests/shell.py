@@ -69,12 +69,13 @@ class Shell:
             **more,
         }
 
-    def __call__(self, *arguments: object, stdin: str = "", **variables: str) -> Result:
+    def __call__(self, *arguments: object, stdin: str | bytes = "", **variables: str) -> Result:
         """Run a command in this process."""
         out, err = io.StringIO(), io.StringIO()
+        piped = io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin)
         with (
             patch.dict(os.environ, self.environment(**variables), clear=True),
-            patch.object(sys, "stdin", io.StringIO(stdin)),
+            patch.object(sys, "stdin", io.TextIOWrapper(io.BufferedReader(piped), "utf-8")),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):

@@ -154,9 +154,24 @@ def test_one_bad_line_does_not_end_the_others(station: Shell) -> None:
     assert result.code == 2
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_question(station: Shell) -> None:
-    told = station("ask", "--json", stdin=f"\ufeff{QUESTION}\r\n").json
-    assert told["question"] == QUESTION
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_byte_order_mark_says_how_questions_are_written(station: Shell, encoding: str) -> None:
+    """Windows' shells write files in UTF-16; it was read as UTF-8, and half of it answered."""
+    question = "Who tests the relief valve at 90\u2009°C?"
+    text = f"\ufeff{question}\r\n\r\n{QUESTION}\r\n".removeprefix(
+        "\ufeff" if encoding == "utf-8-sig" else ""
+    )
+    told = station("ask", "--json", stdin=text.encode(encoding))
+    assert told.code == 0
+    answers = [json.loads(line) for line in told.out.splitlines()]
+    assert [one["question"] for one in answers] == [question, QUESTION]
+
+
+def test_utf16_without_a_byte_order_mark_is_refused_in_words(station: Shell) -> None:
+    told = station("ask", stdin=f"{QUESTION}\r\n".encode("utf-16-le"))
+    assert told.code == 2
+    assert "line 1" in told.err
+    assert "Save them as UTF-8" in told.err
 
 
 def test_a_long_question_is_not_repeated_whole(station: Shell) -> None:

@@ -389,7 +389,7 @@ def test_a_process_that_is_told_to_stop_stops(
 
 def test_the_command_reads_its_token_from_a_file(bundle: Bundle, tmp_path: Path) -> None:
     secret = tmp_path / "token"
-    secret.write_text(f"{TOKEN}\n")
+    secret.write_text(f"\ufeff{TOKEN}\n", "utf-8")  # some editors begin files with this mark
     arguments = ("--model", str(bundle.path), "--token-file", str(secret))
     with node_process(*arguments) as (_, url):
         assert httpx.get(f"{url}/v2", trust_env=False).status_code == 401

@@ -129,6 +129,15 @@ def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path, text, place, what)
     assert '{"question": ' in str(error.fix)
 
 
+def test_a_file_in_another_encoding_is_to_be_saved_anew(tmp_path):
+    """The fix was to name a file, which it was."""
+    path = tmp_path / "q.json"
+    path.write_text('{"data": []}', "utf-16")
+    with pytest.raises(UsageError, match="not UTF-8") as caught:
+        read_question_file(path)
+    assert caught.value.fix == "Save it as UTF-8"
+
+
 @pytest.mark.parametrize("text", ["", " \n\n", "\n" + json.dumps(GOOD) + "\r\n\r\n"])
 def test_empty_lines_are_no_questions(tmp_path, text):
     path = tmp_path / "q.jsonl"

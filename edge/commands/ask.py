@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from edge.command import SCHEMA_VERSION, Run, command, show_error
 from edge.screen import counted, one_line
-from runtime.errors import QuestionError
+from runtime.errors import QuestionError, UsageError
 
 if TYPE_CHECKING:
     from edge.assembly import Assembled
     from runtime.pipeline import Answer, Event
 
 _LONGEST_REPEATED = 2000  # characters of a piped question above its answer
+_MARKS = {  # byte order marks, the longer of two that begin alike first
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _HELP = ":explain  show how the last answer came about\n:quit     leave (as does Ctrl-D)"
 
 
@@ -82,10 +91,25 @@ def _answer_lines(run: Run, explain: bool) -> int:
     return code
 
 
-def _questions(stream: Iterable[str]) -> Iterator[str]:
-    """The lines that hold something; some programs put a byte order mark before the first."""
-    for number, line in enumerate(stream):
-        if question := (line.removeprefix("\ufeff") if number == 0 else line).strip():
+def _questions(stream: TextIO) -> Iterator[str]:
+    """The lines that hold something, in the encoding that a byte order mark names, if there is one.
+
+    Raises:
+        UsageError: there are NULs in it, as in UTF-16 without a mark.
+    """
+    if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.BufferedReader):
+        start = stream.buffer.peek(4)  # what the first write into a pipe held, at least
+        encoding = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+        if encoding is not None:
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+    for number, line in enumerate(stream, 1):
+        if "\0" in line:
+            raise UsageError(
+                "The questions hold NULs, as UTF-16 without a byte order mark does",
+                where=f"standard input, line {number}",
+                fix="Save them as UTF-8",
+            )
+        if question := line.strip():
             yield question
 
 
