@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import IO
+from typing import IO, Any
 
 import click
 
@@ -57,6 +57,10 @@ SECTIONS: Mapping[str, Mapping[str, str | Deferred]] = {
 LOCATIONS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
+class Interrupted(Exception):
+    """Ctrl-C, told by `run_command`; click would begin a line for it first."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command when it is looked up."""
 
@@ -89,6 +93,12 @@ class LazyGroup(click.Group):
                     f"No such command '{args[0]}'. Did you mean '{close[0]}'?", ctx
                 )
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():
@@ -179,8 +189,9 @@ def run_command(arguments: Sequence[str]) -> int:
             _traceback()
         show_error(error, as_json=as_json)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("\ninterrupted", file=sys.stderr)
+    except (Interrupted, click.Abort, KeyboardInterrupt):
+        # On a terminal the cursor stands behind "^C" or what was being typed.
+        print("\ninterrupted" if sys.stderr.isatty() else "interrupted", file=sys.stderr)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):  # click itself only exits where a pipe has broken
         return _after_broken_pipe()

@@ -376,15 +376,21 @@ def test_bad_starts(bundle: Bundle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
+    ("number", "code", "says"),
+    [(signal.SIGTERM, -signal.SIGTERM, ""), (signal.SIGINT, 130, "interrupted\n")],
 )
 def test_a_process_that_is_told_to_stop_stops(
-    bundle: Bundle, number: signal.Signals, code: int
+    bundle: Bundle,
+    number: signal.Signals,
+    code: int,
+    says: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with node_process("--model", str(bundle.path)) as (process, url):
         assert httpx.get(f"{url}/v2", trust_env=False).status_code == 200
         process.send_signal(number)
         assert process.wait(30) == code
+    assert capfd.readouterr().err == says
 
 
 def test_the_command_reads_its_token_from_a_file(bundle: Bundle, tmp_path: Path) -> None:

@@ -65,11 +65,12 @@ def ask(run: Run, question: tuple[str, ...], explain: bool) -> int:
 def _assembled(run: Run) -> Iterator[Assembled]:
     from edge.assembly import assemble
 
-    # The screen (rich, on a terminal) is imported while the models load.
-    with ThreadPoolExecutor(1) as thread:
-        work = thread.submit(assemble, run.settings)
+    # The screen (rich, on a terminal) is imported while the models load. Neither in this thread:
+    # Ctrl-C in the middle of an import leaves the other thread waiting for it for ever.
+    with ThreadPoolExecutor(2) as threads:
+        work = threads.submit(assemble, run.settings)
         if not run.json:
-            assert run.screen
+            threads.submit(lambda: run.screen)
         assembled = work.result()
     with assembled.pipeline:
         for warning in assembled.warnings:

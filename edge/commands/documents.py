@@ -92,21 +92,29 @@ def progress(run: Run, total: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(
+    bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
-    ) as bar:
-        task = bar.add_task("", total=total)
+    )
+    task = bar.add_task("", total=total)
 
-        def advance(done: int, what: str, total: int | None = None) -> None:
-            name = one_line(what.rsplit("/", 1)[-1], 40)
-            bar.update(task, completed=done, description=name, total=total)
+    def advance(done: int, what: str, total: int | None = None) -> None:
+        name = one_line(what.rsplit("/", 1)[-1], 40)
+        bar.update(task, completed=done, description=name, total=total)
 
-        yield advance
+    try:
+        try:
+            bar.start()
+            yield advance
+        finally:
+            bar.stop()  # `with bar` would not, where Ctrl-C comes while it starts
+    except KeyboardInterrupt:
+        sys.stderr.write("^C")  # the terminal's own went with the bar
+        raise
 
 
 def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
