@@ -82,6 +82,13 @@ _FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not n
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
 _PUNCTUATION = "".join(set(string.punctuation) - set("+#"))  # not C++ and C#
+# What separates terms wherever it stands; <, = and > compose with one mark that may follow.
+_SEPARATORS = "\t\n\v\f\r\x1c\x1d\x1e\x1f" + '!"$%&()*;<=>?@[\\]^`{|}~'
+_COMPOSES_WITH_SIGNS = "\u0338"
+_BLANKS = bytes.maketrans(_SEPARATORS.encode(), b" " * len(_SEPARATORS))
+_LOWER_BLANKS = _BLANKS.translate(bytes(range(256)).lower())
+_WORDS_AND_OTHER = re.compile(r"([a-z ]*+)([^ ]*+)")
+_PAUSES = frozenset(("", ".", ",", ":"))
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct chunks, about 50 MB
 
@@ -168,14 +175,37 @@ class Analyzer:
 
     def spaced_terms(self, text: str) -> str:
         """The terms of `text` as one string, white space between them."""
-        return " ".join(map(self._chunks.__getitem__, text.split()))
+        text = self._separated(text)
+        if self.stemmer or _has_long_stretch(text):
+            return " ".join(map(self._chunks.__getitem__, text.split()))
+        # Most words are terms as they stand: only other stretches are looked up.
+        pieces: list[str] = []
+        for words, rest in _WORDS_AND_OTHER.findall(text):
+            if rest in _PAUSES:
+                pieces.append(words)
+            else:
+                start = words.rfind(" ") + 1
+                pieces += (words[:start], self._chunks[words[start:] + rest])
+        return "".join(pieces)
+
+    def _separated(self, text: str) -> str:
+        """`text` with one blank or more for all that separates terms, ASCII in lower case."""
+        if not text.isascii():
+            text = " ".join(text.split())  # white space of any kind
+            if _COMPOSES_WITH_SIGNS in text:
+                return text
+        table = _BLANKS if self.stemmer == "turkish" else _LOWER_BLANKS
+        # In bytes: strings are translated one character after the other.
+        return (
+            text.encode("utf-8", "surrogatepass").translate(table).decode("utf-8", "surrogatepass")
+        )
 
     def occurrences(self, texts: Sequence[str], wanted: frozenset[str]) -> list[Counter[str]]:
         """How often each of the `wanted` terms occurs in each text.
 
         Equal to counting `terms`, but every distinct stretch of the texts is looked at only once.
         """
-        chunks = [text.split() for text in texts]
+        chunks = [self._separated(text).split() for text in texts]
         relevant: dict[str, list[str]] = {}
         for chunk in set(chain.from_iterable(chunks)):
             terms = self._chunks[chunk].split()
@@ -264,6 +294,16 @@ class Analyzer:
         if is_code and any(map(str.isalpha, compound)):
             terms.append(bare("".join(parts)))
         return terms
+
+
+def _has_long_stretch(text: str) -> bool:
+    """Whether a stretch between blanks may be longer than a term."""
+    at = 0
+    while at + LONGEST_TERM < len(text):
+        at = text.rfind(" ", at, at + LONGEST_TERM + 1) + 1
+        if not at:
+            return True
+    return False
 
 
 def fold(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.analysis import _SPLIT, _SPLIT_ASCII, LONGEST_TERM, Analyzer, fold, spell
+from runtime.analysis import _SPLIT, _SPLIT_ASCII, LONGEST_TERM, Analyzer, fold
 
 PLAIN = Analyzer()
 
@@ -269,13 +269,22 @@ def test_folding_twice_is_folding_once(text: str) -> None:
     assert PLAIN.terms(once) == Analyzer().terms(fold(once))
 
 
-@given(st.text("abCDst'\".,-_/:+#é()[]|~1 ", max_size=30))
+@pytest.mark.parametrize("stemmer", [None, "english", "turkish"])
+@given(
+    parts=st.lists(
+        st.text("abCDIst'\".,-_/:+#é“()[]<=|~\u03381 \n\x1c\u2003", max_size=30)
+        | st.sampled_from(["x" * LONGEST_TERM, "Y" * (LONGEST_TERM + 1), " " * 70])
+    )
+)
 @settings(max_examples=300, deadline=None)
-def test_plain_words_take_no_other_way_than_the_rest(text: str) -> None:
-    """The short cuts for plain words, and for letters joined by signs, give what the full analysis
-    gives."""
-    analyzer = Analyzer("english")
-    slow = [term for chunk in text.split() for term in analyzer._analyse(spell(chunk))]
+def test_short_cuts_give_what_the_full_analysis_gives(
+    parts: list[str], stemmer: str | None
+) -> None:
+    """Fast equals slow: for plain words, letters joined by signs, and what only separates."""
+    text = "".join(parts)
+    analyzer = _analyzer(stemmer)
+    spelt = [analyzer._spell(chunk) for chunk in text.split()]
+    slow = [term[:LONGEST_TERM] for chunk in spelt for term in analyzer._analyse(chunk) if term]
     assert analyzer.terms(text) == slow
 
 
