@@ -110,3 +110,24 @@ def test_a_header_runs_on_scans_as_in_a_pdf() -> None:
     text = _read("tif", buffer.getvalue()).text
     assert "HF-114" not in text
     assert "Grease it." in text
+
+
+@pytest.mark.parametrize("kind", ["tif", "pdf"])
+def test_lines_of_a_scan_are_a_paragraph_whatever_letters_they_have(kind: str) -> None:
+    """Guards sizes told by the boxes of lines: those without descenders seemed smaller, so that the
+    paragraph broke there and some of its lines were headings; and TIFFs of another resolution than
+    PDFs are rendered in were read otherwise."""
+    lines = [
+        "The summer pump starts by itself and the gauge", "is near zero, so we use a common area where no",
+        "one can see or hear an alarm as soon as it comes", "on. Then ply the quay gate by hand and go slowly.",
+    ]  # fmt: skip
+    if kind == "tif":
+        data = files.picture(lines, "TIFF", (827, 1169), 26, save_all=True)
+    else:
+        data = files.scan_pdf([lines, [line[::-1] for line in lines]], (827, 1169), 26)
+    document = _read(kind, data)
+    first = document.text[: document.pages[1].start].strip()
+    assert "\n" not in first, first
+    assert not document.headings
+    assert first.split()[:4] == ["The", "summer", "pump", "starts"]
+    assert first.endswith("slowly.")

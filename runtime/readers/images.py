@@ -65,7 +65,12 @@ def _pages(image: Any, context: Context) -> list[PageContent]:
         upright = ImageOps.exif_transpose(frame).convert("RGB")
         # As if printed on A4, so that distances mean what they mean in a PDF.
         scale = min(1.0, _PAGE_WIDTH / min(upright.size))
-        page = PageContent(number, Box(0.0, 0.0, upright.width * scale, upright.height * scale))
+        width, height = upright.width * scale, upright.height * scale
+        if image.format == "TIFF" and scale < 1.0:  # a scan, to be read as large as one in a PDF
+            zoom = ocr.pixels_per_point(width, height)
+            upright = upright.resize((max(1, round(width * zoom)), max(1, round(height * zoom))))
+            scale = 1.0 / zoom
+        page = PageContent(number, Box(0.0, 0.0, width, height))
         page.words = ocr.read_picture(upright, points_per_pixel=scale)
         pages.append(page)
     return pages

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 from runtime.readers.pdf_layout import Box, PageContent, Word
@@ -14,6 +16,7 @@ _DPI = 200
 _LONGEST_SIDE = 5000  # pixels
 _POINTS_PER_INCH = 72
 _MOST_SLENDER = 8  # how many times longer than wide a picture may be
+_LIKE_SIZES = 0.25  # by which share lines of one size are read as larger or smaller
 
 
 def installed() -> bool:
@@ -36,7 +39,7 @@ def read_picture(picture: Any, *, points_per_pixel: float) -> list[Word]:
         points_per_pixel *= longest / _LONGEST_SIDE
     pixels = np.asarray(_padded(picture))[:, :, ::-1]  # (height, width, 3) as BGR
     found = _engine()(np.ascontiguousarray(pixels))
-    if found.boxes is None or found.txts is None:
+    if found.boxes is None or not found.txts:
         return []
     height = picture.height
     words = []
@@ -47,7 +50,25 @@ def read_picture(picture: Any, *, points_per_pixel: float) -> list[Word]:
         left = float(x.min()) * points_per_pixel
         right = float(x.max()) * points_per_pixel
         words.append(Word(str(text), left, bottom, right, top, size=0.75 * (top - bottom)))
+    _even_sizes(words)
     return words
+
+
+def _even_sizes(words: Sequence[Word]) -> None:
+    """Give lines about as large as most of the page one size.
+
+    Boxes fit the letters, so that a line without descenders seems smaller; paragraphs broke there,
+    and lines of them became headings.
+    """
+    usual = median([word.size for word in words for _ in word.text or " "])
+    for word in words:
+        if abs(word.size - usual) <= _LIKE_SIZES * usual:
+            word.size = usual
+
+
+def pixels_per_point(width: float, height: float) -> float:
+    """How large a page of so many points is read."""
+    return min(_DPI / _POINTS_PER_INCH, _LONGEST_SIDE / max(width, height, 1.0))
 
 
 def _padded(picture: Any) -> Any:
@@ -74,7 +95,7 @@ def read_pdf_page(pdfium: Any, document: Any, content: PageContent) -> None:
     page = pdfium.FPDF_LoadPage(document, content.number - 1)
     try:
         width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-        scale = min(_DPI / _POINTS_PER_INCH, _LONGEST_SIDE / max(width, height, 1.0))
+        scale = pixels_per_point(width, height)
         columns, rows = max(1, round(width * scale)), max(1, round(height * scale))
         bitmap = pdfium.FPDFBitmap_Create(columns, rows, 0)
         try:
