@@ -118,9 +118,11 @@ def test_lines_of_a_scan_are_a_paragraph_whatever_letters_they_have(kind: str) -
     paragraph broke there and some of its lines were headings; and TIFFs of another resolution than
     PDFs are rendered in were read otherwise."""
     lines = [
-        "The summer pump starts by itself and the gauge", "is near zero, so we use a common area where no",
-        "one can see or hear an alarm as soon as it comes", "on. Then ply the quay gate by hand and go slowly.",
-    ]  # fmt: skip
+        "The summer pump starts by itself and the gauge",
+        "is near zero, so we use a common area where no",
+        "one can see or hear an alarm as soon as it comes",
+        "on. Then ply the quay gate by hand and go slowly.",
+    ]
     if kind == "tif":
         data = files.picture(lines, "TIFF", (827, 1169), 26, save_all=True)
     else:
