@@ -55,11 +55,9 @@ def clean_characters(text: str) -> str:
     letters they stand for, and the rest is composed (NFC). Joiners stay inside emoji and in scripts
     where they change what is read.
     """
-    if is_clean(text):
+    characters = unusual_characters(text)  # few: each rule costs one pass in C where it applies
+    if not characters:
         return text
-    characters = unusual_characters(
-        text
-    )  # few, so that each rule costs one pass in C where it applies
     repaired = _repaired(text, characters)
     if repaired is not text:
         text, characters = repaired, unusual_characters(repaired)
@@ -131,7 +129,7 @@ def _within(code: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 def is_clean(text: str) -> bool:
     """Whether `clean_characters` has nothing to do: printable ASCII."""
-    return text.isascii() and text.replace("\n", "").isprintable()
+    return not unusual_characters(text)
 
 
 def clean_block(text: str) -> str:
@@ -365,19 +363,13 @@ class Vocabulary:
     @cached_property
     def _text(self) -> str:
         """The lines in lower case, without the words that line ends cut."""
-        kept: list[str] = []
-        cut = False
-        for line in self._lines:
-            cuts = line.rstrip().endswith(_LINE_HYPHENS)
-            if cut or cuts:
-                lowered = line.lower()
-                words = list(_WORD.finditer(lowered))[1 if cut else 0 :]
-                words = words[:-1] if cuts else words
-                kept += [lowered[words[0].start() : words[-1].end()]] if words else []
-            else:
-                kept.append(line)
-            cut = cuts
-        return "\n".join(kept).lower()
+        lines = list(self._lines)
+        cut = {i for i, line in enumerate(lines) if line.rstrip().endswith(_LINE_HYPHENS)}
+        for i in cut | {i + 1 for i in cut if i + 1 < len(lines)}:
+            words = list(_WORD.finditer(lines[i].lower()))[i - 1 in cut :]
+            words = words[:-1] if i in cut else words
+            lines[i] = lines[i].lower()[words[0].start() : words[-1].end()] if words else ""
+        return "\n".join(lines).lower()
 
     @cached_property
     def _words(self) -> set[str]:
@@ -476,7 +468,7 @@ _WARNING = re.compile(
     r"|警告|注意|危険|危险|تحذير|خطر"
 )
 _PAGE_LABEL = re.compile(
-    r"(?i)^\W*(?:page|seite|p\.|pág(?:ina)?\.?|pagina|страница|стр\.)\s*\d{1,5}"
+    r"(?i)^\W*+(?:page|seite|p\.|pág(?:ina)?\.?|pagina|страница|стр\.)\s*\d{1,5}"
     r"(?:\s*(?:of|von|de|di|sur|van|из|/)\s*\d{1,5})?\W*$"
 )
 _DASHED_NUMBER = re.compile(r"^\s*[-\u2013\u2014]\s*\d{1,4}\s*[-\u2013\u2014]\s*$")
@@ -572,7 +564,7 @@ def _numbered_places(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, bo
 
 def is_page_label(text: str) -> bool:
     """Whether a line standing alone is nothing but a page number that says so itself."""
-    if len(text) > 40 or text[-1:].isalpha():
+    if len(text) > 40 or text[-1:].isalpha() or not _NUMBER.search(text):
         return False
     return bool(_PAGE_LABEL.match(text) or _DASHED_NUMBER.match(text))
 

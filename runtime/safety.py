@@ -297,7 +297,8 @@ def _may_repeat(text: str) -> bool:
     """
     data = text.encode("utf-8", "surrogatepass").translate(_ENDS_TO_LINES)
     for end in _OTHER_ENDS:
-        data = data.replace(end.encode(), b"\n")
+        if end in text:
+            data = data.replace(end.encode(), b"\n")
     stretches = Counter(map(bytes.strip, data.split(b"\n")))
     ends = stretches.pop(b"", 0)  # that follow each other
     # Every other stretch with its end and a space.

@@ -34,6 +34,7 @@ _ITEM = re.compile(
 )
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
 _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
+_UNDERLINES = '=-~*#^"'
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
 _RULE_ENDS = "-=_*~#.+|"
 _TWO_GAPS = re.compile(r"\S {2}\S.*\S {2}\S")
@@ -92,7 +93,8 @@ def text_blocks(text: str) -> list[Block]:
     A form feed begins a new page, as in RFCs and printouts.
     """
     sheets = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\f\n ").split("\f")
-    pages = [clean_characters(sheet.expandtabs(8)).split("\n") if sheet else [] for sheet in sheets]
+    sheets = [sheet.expandtabs(8) if "\t" in sheet else sheet for sheet in sheets]
+    pages = [clean_characters(sheet).split("\n") if sheet else [] for sheet in sheets]
     if len(pages) > 1:
         pages = _without_furniture(pages)
     pages = _without_contents(pages)
@@ -165,7 +167,8 @@ def _group_blocks(
 ) -> list[Block]:
     """Blocks of lines that stand together, none of them blank or with white space at its end."""
     blocks: list[Block] = []
-    underline = _UNDERLINE.match(lines[1]) if len(lines) >= 2 else None
+    is_ruled = len(lines) >= 2 and lines[1][-1] in _UNDERLINES
+    underline = _UNDERLINE.match(lines[1]) if is_ruled else None
     if underline and len(lines[0]) <= _HEADING_LENGTH:
         level = {"=": 1, "#": 1, "*": 1}.get(underline.group(1), 2)
         blocks.append(Block("heading", lines[0], level, page))
@@ -223,11 +226,13 @@ def _prose(
 
     `texts` are the lines, stripped.
     """
+    # Most lines begin with a letter and are none.
+    items = [(not text[0].isalpha() or text[1:2] in _LETTERED) and is_item(text) for text in texts]
+    if len(lines) == 1:
+        return [Block(_kind(items[0], listed=False), texts[0], page=page)]
     widest = max(map(len, lines))
     flows = _flows(lines, texts, widest if widest >= 0.6 * width else width)
     listed = len(lines) > _LISTED and sum(flows) < 0.3 * len(flows)
-    # Most lines begin with a letter and are none.
-    items = [(not text[0].isalpha() or text[1:2] in _LETTERED) and is_item(text) for text in texts]
     blocks: list[Block] = []
     kind = _kind(items[0], listed)
     parts = texts[:1]
@@ -259,8 +264,8 @@ def _flows(lines: list[str], texts: list[str], width: int) -> list[bool]:
     full, half, third = width - _SLACK, 0.5 * width, 0.3 * width
     return [
         (length := len(line)) >= full
-        or (length + len(text) >= full and length + 1 + len(text.partition(" ")[0]) > full)
         or (length >= half and text[0].islower() and line[-1].isalpha())
+        or (length + len(text) >= full and length + 1 + len(text.partition(" ")[0]) > full)
         or (length >= third and line[-1] == "-")
         for line, text in zip(lines, texts[1:], strict=False)
     ]
