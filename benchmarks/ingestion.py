@@ -4,7 +4,7 @@ A text file passes through these stages; each is run here over all files, one af
 one process, and told in processor time, which other processes on the machine disturb little.
 
     read      bytes -> text -> blocks -> the cleaned document (in the reader's child process)
-    pipe      the document as JSON out of the child and into the parent
+    pipe      the document out of the child and into the parent
     cut       the document -> passages
     analyse   passages -> terms, with a cache of words that starts empty
     add       all that the knowledge base does with a document: cutting, analysing, and storing in
@@ -37,7 +37,7 @@ from runtime.readers import ReadOptions
 from runtime.readers.context import Context
 from runtime.readers.messages import from_message, to_message
 from runtime.readers.reading import parse_bytes
-from runtime.sandbox import encode
+from runtime.sandbox import decode, encode
 
 Result = TypeVar("Result")
 _GOAL_MB_PER_S = 3.0
@@ -120,9 +120,7 @@ def _read(name: str, data: bytes) -> list[ParsedDocument]:
 
 def _through_the_pipe(document: ParsedDocument) -> ParsedDocument:
     """What child and parent do with the document."""
-    raw = encode({"documents": [to_message(document)]})
-    told = json.loads(raw[4:].decode("utf-8", "surrogatepass"))["documents"][0]
-    return from_message(told)
+    return from_message(decode(encode(to_message([document]))[4:]))[0]
 
 
 def _print(seconds: dict[str, float], megabytes: float, files: int) -> None:

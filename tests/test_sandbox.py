@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from runtime.sandbox import ChildDied, ChildNotStarted, ChildSaidTooMuch, ChildTimedOut, Sandbox
+from runtime.sandbox import (
+    ChildDied,
+    ChildNotStarted,
+    ChildSaidTooMuch,
+    ChildTimedOut,
+    Sandbox,
+    decode,
+    encode,
+)
 
 
 @pytest.fixture
@@ -32,6 +42,12 @@ def test_a_child_is_reused(sandbox: Sandbox) -> None:
 def test_odd_names_and_all_of_unicode_pass(sandbox: Sandbox) -> None:
     text = "naïve \udcff 😀 \x00 \u2028"
     assert _ask(sandbox, do="echo", text=text)["text"] == text
+
+
+@given(st.lists(st.text(st.characters(), max_size=20), max_size=4), st.text(st.characters()))
+def test_texts_beside_the_json_arrive_as_they_are(texts: list[str], name: str) -> None:
+    message = {"documents": [{"source": name}], "texts": texts}
+    assert decode(encode(message)[4:]) == message
 
 
 def test_printing_does_not_break_the_protocol(sandbox: Sandbox) -> None:

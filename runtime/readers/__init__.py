@@ -103,7 +103,7 @@ def read_file(path: Path | str, options: ReadOptions | None = None) -> ReadFile:
     if "error" in reply:
         raise _error(reply["error"])
     failures = tuple(_error(told) for told in reply["failures"])
-    documents = tuple(from_message(told) for told in reply["documents"])
+    documents = from_message(reply)
     if not documents:
         raise failures[0]
     return ReadFile(documents, failures, reply["content_sha256"], reply["size"])

@@ -101,7 +101,7 @@ def _read(path: bytes, source: str, context: Context) -> Message:
             "It changed while it was read", where=source, fix="Add it again when it is complete."
         )
     return {
-        "documents": [to_message(document) for document in documents],
+        **to_message(documents),
         "failures": [_told(failure) for failure in context.failures],
         "content_sha256": hashlib.sha256(data).hexdigest(),
         "size": len(data),
