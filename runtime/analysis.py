@@ -4,7 +4,8 @@ Case, accents, full-width forms and invisible characters are folded away. Where 
 term is a word, stemmed if the knowledge base asks for it: by the stemmer that it names, and in
 another script by that script's own. Languages that write compounds as one word (German, Dutch, ...)
 add the n-grams of long words. Codes are kept as typed beside their parts ("E-17": `e`, `17`, `e17`;
-"M8x40": `m8x40`, `m`, `8`, `x`, `40`). Where words are not spaced, terms are overlapping n-grams.
+"M8x40": `m8x40`, `m`, `8`, `x`, `40`; "0,5mm": `0.5`, `mm`, `05mm`). Where words are not spaced,
+terms are overlapping n-grams.
 Nothing here changes the stored text or its offsets: terms only count.
 """
 
@@ -23,7 +24,7 @@ import Stemmer
 from runtime.errors import UsageError
 
 # Raised whenever the same text would yield other terms: indexes are then rebuilt from the store.
-VERSION = 2
+VERSION = 3
 LONGEST_TERM = 64  # characters; what is longer is cut
 
 # Marks that only decorate: Latin, Greek and Cyrillic accents, Hebrew points, Arabic vowel signs,
@@ -53,7 +54,8 @@ _EQUIVALENT = str.maketrans(
 
 # W: letters and digits of spaced scripts, L: letters, X: letters and digits of any script.
 _SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{X})
-      | (?P<compound>{W}+(?:[-_./:+]{W}+)+)
+      | (?P<measure>\d+(?:[.,]\d+)+{L}{{1,4}}[23]?(?!{X}))
+      | (?P<compound>{W}+(?:(?:[-_./:+]|(?<=\d),(?=\d)){W}+)+)
       | (?P<signed>{L}[+\#]+(?!{X}))
       | (?P<word>{W}+)"""
 _UNSPACED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
@@ -74,8 +76,9 @@ _SPLIT = regex.compile(
 _SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]", X="[a-z0-9]"), re.VERBOSE)
 _LETTERS = re.compile("[a-z]+(?:[-_./:][a-z]+)*")
 _OTHER_THAN_LETTERS = re.compile(r"[0-9+#]")
-_JOINT = re.compile(r"[-_./:+]")
+_JOINT = re.compile(r"[-_./:+,]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
+_DECIMAL = regex.compile(r"\d+(?:[.,]\d+)+")
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
 _MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC", "S235JR"
 _FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not names and hashes
@@ -148,6 +151,7 @@ class Analyzer:
             "word": self._word,
             "compound": self._compound,
             "number": _number,
+            "measure": self._measure,
             "signed": lambda found: (bare(found[0]), bare(found)),
             "ideographic": lambda found: _grams(list(found), 1, 2),
             "unspaced": lambda found: _grams(_CLUSTER.findall(found), 2, 3),
@@ -285,6 +289,12 @@ class Analyzer:
         if self._has_compounds and len(unaccented) >= _GRAM:
             terms += _grams(list(unaccented), _GRAM, _GRAM)
         return dict.fromkeys(terms)
+
+    def _measure(self, measure: str) -> list[str]:
+        """ "0,5mm" as its number and its unit, as if they stood apart; and the whole as a code."""
+        number = _DECIMAL.match(measure)[0]
+        unit = measure[len(number) :]
+        return [*_number(number), *self._word(unit), bare(_JOINT.sub("", measure))]
 
     def _compound(self, compound: str) -> list[str]:
         """The parts; and the whole without its joints, unless it only lists numbers or words."""

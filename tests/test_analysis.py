@@ -302,7 +302,7 @@ def test_counting_occurrences_equals_counting_all_terms(
 
 @given(st.text(st.sampled_from("ab19-_./:+#,' %"), max_size=30))
 def test_the_ascii_pattern_splits_as_the_general_one(text: str) -> None:
-    """Fast equals slow: number, compound, signed and word, told apart the same."""
+    """Fast equals slow: number, measure, compound, signed and word, told apart the same."""
     fast, slow = (
         [(match.lastgroup, match.group()) for match in pattern.finditer(text)]
         for pattern in (_SPLIT_ASCII, _SPLIT)
