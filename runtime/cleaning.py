@@ -217,7 +217,7 @@ def _in_flag(text: str, index: int) -> bool:
 
 def smuggling_characters(text: str) -> str:
     """Those of Unicode's invisible tag characters and variation selectors that stand for ASCII."""
-    if all(character < "\U000e0001" for character in unusual_characters(text)):
+    if text.isascii() or all(one < "\U000e0001" for one in unusual_characters(text)):
         return ""
     return "".join(
         character

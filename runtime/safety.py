@@ -255,7 +255,7 @@ def _telling_places(text: str) -> dict[str, list[int]]:
 
 def _lower(text: str) -> bytes:
     """Lower case in UTF-8, as many characters as the text has."""
-    if all(character.lower() == character for character in unusual_characters(text)):
+    if text.isascii() or all(one.lower() == one for one in unusual_characters(text)):
         # Much the fastest, but for ASCII only.
         return text.encode("utf-8", "surrogatepass").lower()
     lowered = text.lower()

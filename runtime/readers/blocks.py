@@ -210,8 +210,8 @@ def _clean(block: Block, markup: bool, is_plain: bool) -> str:
     if block.kind == "code":
         return clean_code(block.text)
     text = strip_markup(block.text) if markup else block.text
-    text = tidy(text if is_plain else clean_characters(text))
-    return " ".join(text.split()) if block.kind in ("heading", "row") else text
+    text = text if is_plain else clean_characters(text)
+    return " ".join(text.split()) if block.kind in ("heading", "row") else tidy(text)
 
 
 def _separator(before: BlockKind | None, block: Block) -> str:

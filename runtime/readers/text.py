@@ -209,9 +209,11 @@ def is_item(line: str) -> bool:
 
 def _aligned(texts: list[str]) -> bool:
     """Whether the lines, stripped, are rows of a table set in spaces."""
+    if len(texts) < 2:
+        return False
     enough = 0.7 * len(texts)
     gaps = [text for text in texts if "  " in text or "|" in text]  # in prose mostly none
-    return len(texts) >= 2 and len(gaps) >= enough and sum(map(_has_columns, gaps)) >= enough
+    return len(gaps) >= enough and sum(map(_has_columns, gaps)) >= enough
 
 
 def _has_columns(text: str) -> bool:
