@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -320,6 +321,22 @@ def test_watch_keeps_in_step(shell: Shell) -> None:
     assert sorted(sources(shell)) == ["motor.txt", "other.txt"], (
         "only the watched folder is followed"
     )
+
+
+def test_watch_keeps_the_documents_of_a_folder_that_is_taken_away(shell: Shell) -> None:
+    """A stick that was unplugged, or a share that was unmounted, emptied the knowledge base."""
+    folder = shell.write("stick/valve.txt", VALVE).parent
+    process = shell.start("watch", str(folder), "--interval", "0.1")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    while b"1 added" not in process.stdout.readline():
+        pass
+    folder.rename(shell.home / "elsewhere")
+    assert b"its documents are kept" in process.stderr.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert sources(shell) == ["valve.txt"]
 
 
 def test_watch_of_no_folder(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ _Stamp = tuple[int, int]
 def watch(run: Run, folders: tuple[str, ...], interval: float, once: bool) -> None:
     """Keep the knowledge base in step with folders.
 
-    New, changed and deleted files are followed. The knowledge base is held only while something
+    New, changed and deleted files are followed; of a folder that is gone itself, as a drive is that
+    was unplugged, the documents stay. The knowledge base is held only while something
     changes, so that others can write in between. Ends with Ctrl-C.
     """
     for folder in folders:
@@ -80,11 +82,12 @@ class _Watcher:
         if stamps == self._seen:
             return
         changed = self._changed(files, stamps)
+        there = self._roots_that_are_there()
         with open_knowledge_base(self._run.settings, create=True) as kb:
             gone = [
                 document.source
                 for document in kb.documents()
-                if document.source.startswith(self._roots) and not _exists(document.source)
+                if document.source.startswith(there) and not _exists(document.source)
             ]
             with kb.batch():
                 for source in gone:
@@ -92,6 +95,16 @@ class _Watcher:
             outcomes = list(ingest(kb, changed, problems=problems))
         self._seen = stamps
         self._tell(outcomes, gone)
+
+    def _roots_that_are_there(self) -> tuple[str, ...]:
+        """A folder that is gone itself is a drive or share that was taken away, not files deleted:
+        its documents stay. What this does not cover is a mount point that is left empty."""
+        from runtime.readers.discovery import real_path
+
+        for root in self._roots:
+            if not os.path.isdir(real_path(root)):
+                self._run.warn(f"the folder is not there, its documents are kept: {root}")
+        return tuple(root for root in self._roots if os.path.isdir(real_path(root)))
 
     def _changed(self, files: Sequence[FoundFile], stamps: dict[str, _Stamp]) -> list[FoundFile]:
         seen = self._seen or {}
@@ -108,6 +121,7 @@ class _Watcher:
             self._run.screen.line(("removed ", "warning"), source)
         if told:
             show_outcomes(self._run, told)
+        sys.stdout.flush()  # a log is read while this runs
 
 
 def _exists(source: str) -> bool:
