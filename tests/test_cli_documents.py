@@ -87,6 +87,16 @@ def test_adding_again_is_incremental(shell: Shell) -> None:
     assert everything["updated"] == 2
 
 
+def test_another_stemmer_than_the_knowledge_base_has_is_told(shell: Shell) -> None:
+    """Guards: --stemmer on a knowledge base that exists was ignored without a word."""
+    valve = shell.write("valve.txt", VALVE)
+    assert "stemmer" not in shell("add", valve, "--stemmer", "english").err
+    assert "stemmer" not in shell("add", valve, "--stemmer", "english").err
+    told = shell("add", valve, "--stemmer", "german")
+    assert told.code == 0
+    assert "stays english; for german, add the documents to a new" in told.err
+
+
 def test_patterns(shell: Shell) -> None:
     shell.write("reports/a.txt", VALVE)
     shell.write("reports/b.md", MOTOR)

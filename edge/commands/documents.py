@@ -18,6 +18,7 @@ from runtime.errors import SpecragError, UsageError
 
 if TYPE_CHECKING:
     from edge.ingestion import Outcome
+    from runtime.knowledge_base import KnowledgeBase
 
 _SHOWN_ROWS = 40
 
@@ -54,6 +55,7 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
             open_knowledge_base(run.settings, create=True, on_wait=_say_waiting(run)) as kb,
             progress(run, len(files)) as advance,
         ):
+            _say_stemmer(run, kb)
             outcomes += ingest(
                 kb,
                 files,
@@ -67,6 +69,16 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
     else:
         show_outcomes(run, outcomes)
     return exit_code(outcomes)
+
+
+def _say_stemmer(run: Run, kb: KnowledgeBase) -> None:
+    """A knowledge base keeps the stemmer that it was made with; say so to who names another."""
+    wanted, kept = run.settings.stemmer, kb.statistics().stemmer
+    if wanted not in (None, kept):
+        run.warn(
+            f"the stemmer of this knowledge base stays {kept or 'none'}; for {wanted}, "
+            "add the documents to a new one (--kb)"
+        )
 
 
 def _say_waiting(run: Run) -> Callable[[str], None]:
