@@ -52,28 +52,28 @@ _EQUIVALENT = str.maketrans(
     }
 )  # fmt: skip
 
-# W: letters and digits of spaced scripts, L: letters, X: letters and digits of any script.
-_SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{X})
-      | (?P<measure>\d+(?:[.,]\d+)+{L}{{1,4}}[23]?(?!{X}))
+# W: letters and digits of spaced scripts, L: their letters. Others follow a number without a space.
+_SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{W})
+      | (?P<measure>\d+(?:[.,]\d+)+{L}{{1,4}}[23]?(?!{W}))
       | (?P<compound>{W}+(?:(?:[-_./:+]|(?<=\d),(?=\d)){W}+)+)
-      | (?P<signed>{L}[+\#]+(?!{X}))
+      | (?P<signed>{L}[+\#]+(?!{W}))
       | (?P<word>{W}+)"""
 _UNSPACED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _IDEOGRAPHIC = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
+_OTHERS = rf"[{_IDEOGRAPHIC}{_UNSPACED}\p{{Hangul}}]"
 _SPLIT = regex.compile(
     rf"""(?P<ideographic>[{_IDEOGRAPHIC}]+)
       | (?P<unspaced>[{_UNSPACED}]+)
       | (?P<hangul>\p{{Hangul}}+)
       | """
     + _SPACED.format(
-        L=r"\p{L}",
-        W=rf"[\p{{L}}\p{{M}}\p{{N}}--[{_IDEOGRAPHIC}{_UNSPACED}\p{{Hangul}}]]",
-        X=r"[\p{L}\p{M}\p{N}]",
+        L=rf"[\p{{L}}--{_OTHERS}]",
+        W=rf"[\p{{L}}\p{{M}}\p{{N}}--{_OTHERS}]",
     ),
     regex.VERBOSE | regex.VERSION1,
 )
 # The same for lower-case ASCII, several times faster.
-_SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]", X="[a-z0-9]"), re.VERBOSE)
+_SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]"), re.VERBOSE)
 _LETTERS = re.compile("[a-z]+(?:[-_./:][a-z]+)*")
 _OTHER_THAN_LETTERS = re.compile(r"[0-9+#]")
 _JOINT = re.compile(r"[-_./:+,]")

@@ -71,6 +71,11 @@ def _meets(question: str, text: str, analyzer: Analyzer) -> bool:
         ("6.5", "عند ضغط ٦٫٥ بار"),
         ("500", "५०० घंटे"),
         ("500", "๕๐๐ ชั่วโมง"),
+        ("年", "更换周期0.5年一次。"),  # units grown on were taken for one word with what follows
+        ("0.5 年", "更换周期0.5年一次。"),
+        ("2.5 ミリ", "2.5ミリの板"),
+        ("1.5 미터", "길이 1.5미터"),
+        ("0.5 mm", "厚0.5mm的板"),
     ],
 )
 def test_codes_and_single_characters_are_found_as_typed(question: str, text: str) -> None:
