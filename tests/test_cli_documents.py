@@ -95,6 +95,15 @@ def test_another_stemmer_than_the_knowledge_base_has_is_told(shell: Shell) -> No
     told = shell("add", valve, "--stemmer", "german")
     assert told.code == 0
     assert "stays english; for german, add the documents to a new" in told.err
+    assert "stays english; for none, add" in shell("add", valve, "--stemmer", "none").err
+
+
+def test_who_names_no_stemmer_is_told_none(shell: Shell) -> None:
+    """Guards: whoever had made a German knowledge base was told of English, the default, at every
+    addition."""
+    valve = shell.write("valve.txt", VALVE)
+    shell("add", valve, "--stemmer", "german")
+    assert shell("add", valve).err == ""
 
 
 def test_patterns(shell: Shell) -> None:

@@ -72,11 +72,14 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
 
 
 def _say_stemmer(run: Run, kb: KnowledgeBase) -> None:
-    """A knowledge base keeps the stemmer that it was made with; say so to who names another."""
+    """A knowledge base keeps the stemmer that it was made with; say so to who names another.
+
+    On the command line, that is: the default, and the user's usual one, are for new ones.
+    """
     wanted, kept = run.settings.stemmer, kb.statistics().stemmer
-    if wanted not in (None, kept):
+    if run.options.get("stemmer") is not None and wanted != kept:
         run.warn(
-            f"the stemmer of this knowledge base stays {kept or 'none'}; for {wanted}, "
+            f"the stemmer of this knowledge base stays {kept or 'none'}; for {wanted or 'none'}, "
             "add the documents to a new one (--kb)"
         )
 
