@@ -342,10 +342,15 @@ def test_watch_keeps_in_step(shell: Shell) -> None:
     )
 
 
-def test_watch_keeps_the_documents_of_a_folder_that_is_taken_away(shell: Shell) -> None:
-    """A stick that was unplugged, or a share that was unmounted, emptied the knowledge base."""
-    folder = shell.write("stick/valve.txt", VALVE).parent
-    process = shell.start("watch", str(folder), "--interval", "0.1")
+@pytest.mark.parametrize("watched", [("media/stick",), ("media", "media/stick")])
+def test_watch_keeps_the_documents_of_a_folder_that_is_taken_away(
+    shell: Shell, watched: tuple[str, ...]
+) -> None:
+    """A stick that was unplugged, or a share that was unmounted, emptied the knowledge base; later
+    only where the folder around it was watched, too."""
+    folder = shell.write("media/stick/valve.txt", VALVE).parent
+    folders = [str(shell.home / name) for name in watched]
+    process = shell.start("watch", *folders, "--interval", "0.1")
     assert process.stdout is not None
     assert process.stderr is not None
     while b"1 added" not in process.stdout.readline():
@@ -355,6 +360,23 @@ def test_watch_keeps_the_documents_of_a_folder_that_is_taken_away(shell: Shell) 
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
+    assert sources(shell) == ["valve.txt"]
+
+
+def test_watch_keeps_documents_that_cannot_be_looked_at(shell: Shell) -> None:
+    """A folder that nobody may enter, or a drive that only gives errors, was taken for deleted
+    files. What is deleted beside it goes."""
+    shell.write("manuals/closed/valve.txt", VALVE)
+    motor = shell.write("manuals/motor.txt", MOTOR)
+    assert shell("watch", motor.parent, "--once").code == 0
+    motor.unlink()
+    closed = motor.parent / "closed"
+    closed.chmod(0)
+    try:
+        told = shell.run("watch", str(motor.parent), "--once", "--json")
+    finally:
+        closed.chmod(0o755)
+    assert [Path(source).name for source in told.json["removed"]] == ["motor.txt"]
     assert sources(shell) == ["valve.txt"]
 
 

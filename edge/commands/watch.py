@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from runtime.readers import FoundFile
 
 _Stamp = tuple[int, int]
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @command(
@@ -82,13 +84,8 @@ class _Watcher:
         if stamps == self._seen:
             return
         changed = self._changed(files, stamps)
-        there = self._roots_that_are_there()
         with open_knowledge_base(self._run.settings, create=True) as kb:
-            gone = [
-                document.source
-                for document in kb.documents()
-                if document.source.startswith(there) and not _exists(document.source)
-            ]
+            gone = self._gone([document.source for document in kb.documents()])
             with kb.batch():
                 for source in gone:
                     kb.remove(source)
@@ -96,15 +93,20 @@ class _Watcher:
         self._seen = stamps
         self._tell(outcomes, gone)
 
-    def _roots_that_are_there(self) -> tuple[str, ...]:
-        """A folder that is gone itself is a drive or share that was taken away, not files deleted:
-        its documents stay. What this does not cover is a mount point that is left empty."""
+    def _gone(self, sources: Sequence[str]) -> list[str]:
+        """Those below the watched folders that are no longer there.
+
+        A folder that is gone itself is a drive or share that was taken away, not files deleted: its
+        documents stay. What this does not cover is a mount point that is left empty.
+        """
         from runtime.readers.discovery import real_path
 
-        for root in self._roots:
-            if not os.path.isdir(real_path(root)):
-                self._run.warn(f"the folder is not there, its documents are kept: {root}")
-        return tuple(root for root in self._roots if os.path.isdir(real_path(root)))
+        gone = [s for s in sources if s.startswith(self._roots) and not _may_exist(s)]
+        # Only now: it may be taken away at any moment.
+        away = tuple(root for root in self._roots if not os.path.isdir(real_path(root)))
+        for root in away:
+            self._run.warn(f"the folder is not there, its documents are kept: {root}")
+        return [source for source in gone if not source.startswith(away)]
 
     def _changed(self, files: Sequence[FoundFile], stamps: dict[str, _Stamp]) -> list[FoundFile]:
         seen = self._seen or {}
@@ -124,9 +126,21 @@ class _Watcher:
         sys.stdout.flush()  # a log is read while this runs
 
 
-def _exists(source: str) -> bool:
+def _may_exist(source: str) -> bool:
+    """Whether it is there, or nobody can say: the folder may not be entered, the drive fails."""
     from runtime.knowledge_base import MEMBER
     from runtime.readers.discovery import real_path
 
     parts = real_path(source).split(MEMBER)
-    return any(os.path.exists(MEMBER.join(parts[:count])) for count in range(1, len(parts) + 1))
+    places = (MEMBER.join(parts[:count]) for count in range(1, len(parts) + 1))
+    return any(map(_may_be_there, places))
+
+
+def _may_be_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno not in _NOT_THERE
+    except ValueError:  # a NUL, in the name of a member
+        return False
+    return True
