@@ -20,6 +20,7 @@ from export.training_model import forward, layer_stack
 from runtime.errors import UsageError
 
 RIDGE = 1e-6  # added to G's diagonal, as a share of it: neurons may be copies of each other
+RIDGE_FLOOR = 1e-9  # the least that is added, as a share of the mean: neurons may be silent
 WIDTH_NAMES = ("intermediate_size", "hidden_dim")  # hidden_dim: DistilBERT
 
 Feeds = dict[str, torch.Tensor]
@@ -126,7 +127,8 @@ def _gram(layer: _FeedForward, model: Any, views: Sequence[Feeds]) -> torch.Tens
 def _narrow_layer(layer: _FeedForward, width: int, gram: torch.Tensor) -> float:
     into, out = layer.into, layer.out
     wanted = torch.cat([out.weight.T, out.bias[None]]).detach().double()  # (neurons + 1, hidden)
-    gram = gram + RIDGE * gram.diagonal().diag()
+    power = gram.diagonal()
+    gram = gram + torch.maximum(RIDGE * power, RIDGE_FLOOR * power.mean()).diag()
     products, inverse = gram @ wanted, torch.linalg.inv(gram)
     weights, gone = wanted.clone(), torch.zeros(len(gram), dtype=torch.bool)
     for _ in range(len(gram) - 1 - width):

@@ -115,7 +115,8 @@ def distil(options: TrainingOptions, progress: Progress | None = None) -> Traini
         require_same_vocabulary(student, teacher, options.student)
     else:
         student = choose_layers(teacher, options.layers)
-    if depth_of(student) >= depth_of(teacher) and options.intermediate_size is None:
+    deepest = depth_of(teacher) - (options.intermediate_size is None)  # narrower may be as deep
+    if depth_of(student) > deepest:
         raise UsageError(
             f"The student has {depth_of(student)} layers, the teacher {depth_of(teacher)}",
             where="--layers",

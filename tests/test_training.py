@@ -228,8 +228,13 @@ def test_distilled_student_learns_from_the_teacher(folder: Path, tuned: Training
 
 
 def test_student_as_deep_as_its_teacher_is_refused(folder: Path) -> None:
+    """A narrower one may be as deep; guards that it could be deeper, its last layers taught by the
+    wrong ones."""
     with pytest.raises(UsageError, match="4 layers, the teacher 4"):
         distil(options(folder, folder / "none", layers=4))
+    deeper = options(folder, folder / "none", layers=(0, 1, 2, 3, 3), intermediate_size=16)
+    with pytest.raises(UsageError, match="5 layers, the teacher 4"):
+        distil(deeper)
     with pytest.raises(UsageError, match="layers 0 to 3"):
         distil(options(folder, folder / "none", layers=(0, 7)))
     assert not (folder / "none").exists()
@@ -288,6 +293,20 @@ def test_copies_of_neurons_go_without_changing_the_output() -> None:
     real = feeds["attention_mask"].bool()
     found = forward(model, feeds, hidden=False).start_logits
     torch.testing.assert_close(found[real], expected[real], atol=1e-3, rtol=0)
+
+
+def test_silent_neurons_go_first() -> None:
+    """Guards: GELU of large negative sums is exactly 0, and with a row of zeros G had no
+    inverse."""
+    model, feeds = narrowable(), random_feeds()
+    for layer in model.bert.encoder.layer:
+        with torch.no_grad():
+            layer.intermediate.dense.weight[::2] = 0.0
+            layer.intermediate.dense.bias[::2] = -100.0
+    expected = [layer.intermediate.dense.weight[1::2].clone() for layer in model.bert.encoder.layer]
+    assert max(narrow(model, 32, [feeds])) < 1e-4
+    found = [layer.intermediate.dense.weight for layer in model.bert.encoder.layer]
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 def test_the_fit_loses_less_than_dropping_the_smallest_neurons() -> None:
