@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_APART = re.compile(  # a number and its unit, or a code's letters and its number
-    r"(?<![\w.,])(?:(?P<number>\d+(?:[.,]\d+)*)\s+(?P<unit>[^\W\d_]{1,3}(?:\s+[AD]C)?)"
-    r"|(?P<letters>[^\W\d_]{1,3})\s+(?P<digits>\d+))(?!\w)",
-    re.IGNORECASE,
+_MEASURE_APART = re.compile(
+    r"(?<![\w.,])\d+(?:[.,]\d+)*\s+[^\W\d_]{1,3}(?:\s+[AD]C)?(?!\w)", re.IGNORECASE
 )
+_CODE_APART = re.compile(r"(?<![\w.,])[^\W\d_]{1,3}\s+\d+(?!\w|[.,]\d)")
 _TOGETHER = re.compile(r"(?<![\w.,])(?P<number>\d+(?:[.,]\d+)*)(?P<unit>[^\W\d_]{1,4})(?!\w)")
 _CURRENT = re.compile(r"(?<=.)(?=[AD]C$)", re.IGNORECASE)  # in VAC, kVDC
 _SIZE = re.compile(r"(?<!\w)(?P<one>\w*\d)(?P<by>\s*[x×]\s*)(?P<other>\d+)", re.IGNORECASE)
@@ -26,9 +25,13 @@ def other_spellings(question: str) -> str:
 
 
 def _joined(question: str) -> Iterator[str]:
-    """As one code, without white space, points and commas: so the index holds codes with them."""
-    for match in _APART.finditer(question):
-        yield re.sub(r"[\s.,]", "", match[0])
+    """Without white space, so that the analysis adds the code that the index holds.
+
+    Measures and codes are looked for apart: in "at 24 V", "at 24" could be a code.
+    """
+    for apart in (_MEASURE_APART, _CODE_APART):
+        for match in apart.finditer(question):
+            yield "".join(match[0].split())
     for match in _SIZE.finditer(question):
         if match["by"] != "x":
             yield f"{match['one']}x{match['other']}"

@@ -42,5 +42,30 @@ def test_each_spelling_finds_the_other(line: tuple[str, ...], tmp_path: Path) ->
             assert len(hits) == 1 or hits[0].score > hits[1].score
 
 
+@pytest.mark.parametrize(
+    ("question", "spelling"),
+    [
+        ("What opens at 0.5 mm?", "0.5mm"),
+        ("Which fuse is for 24 V AC?", "24VAC"),
+        ("Is it due in 1,500 h?", "1,500h"),
+        ("Where is the DN 50 valve?", "DN50"),
+    ],
+)
+def test_a_short_word_before_a_measure_is_no_part_of_it(question: str, spelling: str) -> None:
+    """Guards: "at 0", "for 24" were taken for codes, and the measure was not seen."""
+    assert spelling in other_spellings(question).split()
+
+
+def test_a_decimal_is_not_found_without_its_point(tmp_path: Path) -> None:
+    """Guards: "12.5 bar" was also asked for as "125bar", which has the term "125", so that a
+    passage with 125 bar came as near."""
+    with KnowledgeBase.open(tmp_path / "kb", create=True) as kb:
+        add(kb, parsed("other", "The part is marked 125 bar on its plate."))
+        add(kb, parsed("right", "The part is marked 12.5 bar on its plate."))
+        first, second = kb.search("Which part is marked 12.5 bar?", 5)
+        assert (first.passage_id, second.passage_id) == (2, 1)
+        assert first.score > second.score
+
+
 def test_words_are_left_alone() -> None:
     assert other_spellings("How often is the relief valve of pump P-101 tested?") == ""
