@@ -42,7 +42,7 @@ test-qnn: $(VENV)/.dev ## Compile and run a drafter with Qualcomm's NPU emulator
 	tests/qnn_box/run.sh $(SHARED)/models/drafter-minilm-l3 30
 
 test-arm64: $(VENV)/.dev ## Ask 50 questions as a Raspberry Pi 4 and 5 would, under emulation
-	tests/arm64_box/run.sh models/drafter-minilm-l3 50
+	tests/arm64_box/run.sh models/drafter-minilm-l4 50
 
 fuzz: $(VENV)/.dev ## Feed every reader 2,000 more mutated files
 	$(BIN)/python -m tests.fuzz_readers --inputs 2000

@@ -30,7 +30,7 @@ from runtime.windows import WindowTokenizer
 
 _ROOT = Path(__file__).parent.parent
 CASES = _ROOT / "tests" / "data" / "languages.txt"
-_TOKENIZER = _ROOT / "models" / "drafter-minilm-l3" / "tokenizer.json"
+_TOKENIZER = _ROOT / "models" / "drafter-minilm-l4" / "tokenizer.json"
 _BEST = 10
 _DEFAULT_STEMMER = "english"
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")

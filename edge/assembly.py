@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a question waits for these imports; only what is needed is 
 
 CALIBRATION = "calibration.json"  # runtime.calibration.FILE, without importing numpy for it
 DEFAULT_BUNDLES: dict[Role, str] = {
-    "drafter": "drafter-minilm-l3",
+    "drafter": "drafter-minilm-l4",
     "verifier": "verifier-minilm-l6",
 }
 

@@ -6,7 +6,7 @@ that it lacks are ours, each in standard operators:
 
 - one scale for a whole weight matrix leaves small columns few bits: columns are stretched to one
   height before, and their product is shrunk again after (`even_columns`). RMS error of the logits
-  of the 3-layer drafter: 8.1 % of their spread without, 1.8 % with it;
+  of a 3-layer drafter: 8.1 % of their spread without, 1.8 % with it;
 - the attention mask's -3e38 would take all steps of its tensor: -100 masks as well;
 - shapes of the graph are facts once its inputs are fixed: they are folded (export/static.py).
 """

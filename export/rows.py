@@ -2,7 +2,7 @@
 
 ONNX Runtime's dynamic quantisation takes one scale for a whole batch. In transformers a few tokens
 (separators, mostly) carry values ten times larger than all others, which leaves three or four bits
-for the rest: measured on the 3-layer MiniLM drafter, the products of the feed-forward layers were
+for the rest: measured on a 3-layer MiniLM drafter, the products of the feed-forward layers were
 off by 5 % of their spread, by 1 % with a scale a token. The scales also make a window's logits
 nearly independent of the windows it is batched with.
 

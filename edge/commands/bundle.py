@@ -13,11 +13,11 @@ from edge.screen import Column
 bundle = group(
     "bundle",
     help="Look at a model bundle.",
-    examples=("specrag bundle show models/drafter-minilm-l3",),
+    examples=("specrag bundle show models/drafter-minilm-l4",),
 )
 
 
-@command("show", examples=("specrag bundle show models/drafter-minilm-l3",))
+@command("show", examples=("specrag bundle show models/drafter-minilm-l4",))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def show(run: Run, folder: Path) -> None:
     """Print a bundle's manifest."""
