@@ -34,6 +34,7 @@ class Run:
     debug: bool = False
     config: Path | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    _unsaid: list[str] = field(default_factory=list, init=False)
 
     @cached_property
     def settings(self) -> Settings:
@@ -54,12 +55,19 @@ class Run:
         return open_screen(sys.stderr)
 
     def emit(self, result: Mapping[str, Any]) -> None:
-        """Write the command's result as one JSON object, a line of its own."""
-        write_json({"schema_version": SCHEMA_VERSION, "command": self.command, **result})
+        """Write the command's result as one JSON object, a line of its own.
+
+        Warnings since the last one are added, unless the result has its own.
+        """
+        said = {"warnings": list(self._unsaid)} if self._unsaid else {}
+        self._unsaid.clear()
+        write_json({"schema_version": SCHEMA_VERSION, "command": self.command, **said, **result})
 
     def warn(self, message: str) -> None:
-        """Say something on standard error; in JSON mode warnings are part of the result."""
-        if not self.json:
+        """Say something on standard error; in JSON mode it becomes part of the next result."""
+        if self.json:
+            self._unsaid.append(message)
+        else:
             self.notices.line(("warning: ", "warning"), message)
 
 

@@ -95,7 +95,9 @@ def test_another_stemmer_than_the_knowledge_base_has_is_told(shell: Shell) -> No
     told = shell("add", valve, "--stemmer", "german")
     assert told.code == 0
     assert "stays english; for german, add the documents to a new" in told.err
-    assert "stays english; for none, add" in shell("add", valve, "--stemmer", "none").err
+    [warning] = shell("add", valve, "--stemmer", "none", "--json").json["warnings"]
+    assert "stays english; for none, add" in warning
+    assert "warnings" not in shell("add", valve, "--json").json
 
 
 def test_who_names_no_stemmer_is_told_none(shell: Shell) -> None:
