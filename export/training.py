@@ -156,6 +156,7 @@ class _Run:
         self.step, self.position = 0, Position()
         self.epochs, self.seconds, self.tokens = 0.0, 0.0, 0
         self.curve: list[Point] = []
+        self.narrowing: list[float] = []
         self._recent: list[float] = []
 
     def execute(self) -> TrainingReport:
@@ -185,7 +186,7 @@ class _Run:
             {name: torch.from_numpy(value) for name, value in batch.feeds.items()}
             for batch, _, _ in itertools.islice(stream, NARROWING_BATCHES)
         ]
-        narrow(self._model, width, views)
+        self.narrowing = narrow(self._model, width, views)
 
     def _train(self, corpus: Corpus, folder: Path) -> None:
         options, views = self.options, self._views(corpus)
@@ -348,6 +349,7 @@ class _Run:
             output=self.options.output,
             options=self.options.fingerprint(),
             layers=depth_of(self.trainee.master),
+            narrowing=tuple(round(error, 5) for error in self.narrowing),
             training_questions=len(corpus.train),
             held_out_questions=len(corpus.held),
             steps=self.step,

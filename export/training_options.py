@@ -124,6 +124,8 @@ class TrainingReport:
     """What a run did, as written to `training.json`.
 
     Attributes:
+        narrowing: for each layer that was narrowed, the share of its output (mean square) that the
+            neurons left could not give.
         before, after: of the model trained; `teacher`: of the teacher, when distilling.
         tokens_per_second: padded tokens, forward and backward, of this process alone.
     """
@@ -132,6 +134,7 @@ class TrainingReport:
     output: Path
     options: dict[str, Any]
     layers: int
+    narrowing: tuple[float, ...]
     training_questions: int
     held_out_questions: int
     steps: int
