@@ -95,10 +95,15 @@ def _unknown(model: Any) -> UsageError:
 
 
 def _feed_forward_layers(model: Any, width: int) -> list[_FeedForward]:
-    """By shape: the one matrix of a layer that gives `width` values, the one that takes them."""
+    """By shape: the matrix of a layer that gives `width` values and the one that takes them; both
+    have a bias, and there is one of each."""
     found = []
     for layer in layer_stack(model)[1]:
-        linear = [(n, m) for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)]
+        linear = [
+            (name, module)
+            for name, module in layer.named_modules()
+            if isinstance(module, torch.nn.Linear) and module.bias is not None
+        ]
         into = [name for name, module in linear if module.out_features == width]
         out = [name for name, module in linear if module.in_features == width]
         if len(into) != 1 or len(out) != 1:

@@ -452,7 +452,11 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
 @click.command("distil")
 @click.argument("teacher")
 @common_options
-@click.option("--layers", callback=_layers, help='How many of the teacher\'s, or which: "0,2,5".')
+@click.option(
+    "--layers",
+    callback=_layers,
+    help='How many of the teacher\'s, or which: "0,2,5"; half if left out.',
+)
 @click.option(
     "--intermediate-size",
     type=click.IntRange(min=1),

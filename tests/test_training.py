@@ -342,6 +342,10 @@ def test_distilbert_can_be_narrowed_and_unknown_layers_are_refused() -> None:
     square = narrowable(width=16)  # by their shapes, attention's matrices could be meant as well
     with pytest.raises(UsageError, match="feed-forward layers of the architecture bert"):
         narrow(square, 8, [random_feeds()])
+    without_bias = narrowable()
+    without_bias.bert.encoder.layer[1].intermediate.dense.bias = None
+    with pytest.raises(UsageError, match="feed-forward layers of the architecture bert"):
+        narrow(without_bias, 8, [random_feeds()])
     with pytest.raises(UsageError, match="have 64 neurons"):
         narrow(narrowable(), 64, [random_feeds()])
 
