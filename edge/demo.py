@@ -55,8 +55,9 @@ EXAMPLE = "pumping-station"
 def demo(run: Run, explain: bool, documents: Path | None) -> int:
     """Ask the example manual several questions and print what comes back.
 
-    The knowledge base is made in a temporary folder, or in `--kb DIR`, which is then kept. Fails if
-    not all three kinds of answer occur: speculative, by the fall-back to standard RAG, and none.
+    The knowledge base is made in a temporary folder, unless `--kb` names one, which is then kept.
+    Fails if not all three kinds of answer occur: speculative, by the fall-back to standard RAG, and
+    none.
     """
     folder = documents or example_folder()
     with ExitStack() as stack:

@@ -347,3 +347,17 @@ def _environment(pid: str) -> str:
         return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def test_a_workshop_command_without_its_extra_is_named_in_full() -> None:
+    """Guards: the error spoke of `specrag distil`, which is no command."""
+    program = (
+        "import sys; sys.modules['torch'] = None; from edge.cli import main; "
+        "main(['train', 'distil', '--help'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "`specrag train distil` needs the package torch" in done.stderr
+    assert "specrag[export]" in done.stderr

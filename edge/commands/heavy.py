@@ -28,8 +28,10 @@ class Workshop(Deferred):
         try:
             return _Reporting(super().load())
         except ModuleNotFoundError as error:
+            above = click.get_current_context(silent=True)  # of the group it stands in
+            path = above.command_path if above else "specrag"
             raise MissingExtra(
-                f"`specrag {self.name}` needs the package {error.name}", fix=INSTALL
+                f"`{path} {self.name}` needs the package {error.name}", fix=INSTALL
             ) from error
 
 

@@ -32,8 +32,8 @@ _PLACE = re.compile(r"(?P<source>.+)#(?P<start>\d+)-(?P<end>\d+)", re.DOTALL)
 def show(run: Run, citation: str, context: int) -> None:
     """Print the passage that a citation names, with the quote marked.
 
-    A CITATION is a document's path (or its last part), `#`, and the characters from-to, as answers
-    print it.
+    A CITATION is a document's path (or its last part), `#`, and the characters from-to. Answers
+    name all of these; with --json they have it in this form.
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import match_source
