@@ -120,7 +120,7 @@ def _read(name: str, data: bytes) -> list[ParsedDocument]:
 
 def _through_the_pipe(document: ParsedDocument) -> ParsedDocument:
     """What child and parent do with the document."""
-    return from_message(decode(encode(to_message([document]))[4:]))[0]
+    return from_message(decode(encode(to_message([document]))))[0]
 
 
 def _print(seconds: dict[str, float], megabytes: float, files: int) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import regex
 from rank_bm25 import BM25Okapi
 
+from edge.assembly import DEFAULT_BUNDLES
 from runtime.documents import ParsedDocument
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import retrieve
@@ -30,7 +31,7 @@ from runtime.windows import WindowTokenizer
 
 _ROOT = Path(__file__).parent.parent
 CASES = _ROOT / "tests" / "data" / "languages.txt"
-_TOKENIZER = _ROOT / "models" / "drafter-minilm-l4" / "tokenizer.json"
+_TOKENIZER = _ROOT / "models" / DEFAULT_BUNDLES["drafter"] / "tokenizer.json"
 _BEST = 10
 _DEFAULT_STEMMER = "english"
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")

@@ -52,6 +52,7 @@ from export.training_evaluation import evaluate
 from export.training_model import (
     Trainee,
     arithmetic,
+    as_tensors,
     choose_layers,
     depth_of,
     forward,
@@ -162,8 +163,9 @@ class _Run:
     def execute(self) -> TrainingReport:
         options = self.options
         with _output(options) as folder, _corpus(options, self._model, self.tokenizer) as c:
+            views = self._views(c)
             if options.intermediate_size is not None:
-                self._narrow(c, options.intermediate_size)
+                self._narrow(views, options.intermediate_size)
             self.trainee = Trainee(self._model, options, self.dtype)
             asked = seeded(options.seed).sample(c.held, min(len(c.held), options.evaluated))
             self.progress("evaluating: before", 0.0)
@@ -171,25 +173,22 @@ class _Run:
             teacher = self.teacher and self._evaluate(self.teacher, c, asked)
             if options.resume:
                 self._restore(folder)
-            self._train(c, folder)
+            self._train(views, folder)
             self.progress("evaluating: after", 1.0)
             after = self._evaluate(self.trainee.master, c, asked)
             report = self._report(c, before, after, teacher)
             self._finish(folder, report)
         return report
 
-    def _narrow(self, corpus: Corpus, width: int) -> None:
+    def _narrow(self, views: Views, width: int) -> None:
         """Before the first step, and again when resuming: the same views give the same neurons."""
         self.progress(f"choosing {width} neurons for each layer", 0.0)
-        stream = self._views(corpus).batches(Position())
-        views = [
-            {name: torch.from_numpy(value) for name, value in batch.feeds.items()}
-            for batch, _, _ in itertools.islice(stream, NARROWING_BATCHES)
-        ]
-        self.narrowing = narrow(self._model, width, views)
+        first = itertools.islice(views.batches(Position()), NARROWING_BATCHES)
+        feeds = [as_tensors(batch.feeds) for batch, _, _ in first]
+        self.narrowing = narrow(self._model, width, feeds)
 
-    def _train(self, corpus: Corpus, folder: Path) -> None:
-        options, views = self.options, self._views(corpus)
+    def _train(self, views: Views, folder: Path) -> None:
+        options = self.options
         begin, before = time.monotonic(), self.seconds
         for batch, position, epochs in views.batches(self.position):
             done = self._done()
@@ -238,7 +237,7 @@ class _Run:
         return self.options.learning_rate * warm * (1.0 - done)
 
     def _learn(self, batch: Batch, rate: float) -> float:
-        feeds = {name: torch.from_numpy(value) for name, value in batch.feeds.items()}
+        feeds = as_tensors(batch.feeds)
         targets = torch.from_numpy(batch.targets)
         self.trainee.reseed(self.options.seed, self.step)
         wanted = self.teacher is not None and self.options.hidden_weight > 0

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from export.training_data import Asked, Corpus, Window
-from export.training_model import forward
+from export.training_model import as_tensors, forward
 from export.training_options import Score
 from runtime.alignment import anywhere
 from runtime.answer_metrics import normalise, token_f1
@@ -51,8 +51,7 @@ def _read(model: Any, corpus: Corpus, question: Asked, windows: list[Window]) ->
     contexts = [corpus.contexts[w.context].ids[w.first : w.end] for w in windows]
     batch = corpus.encoder.batch(question.ids, contexts)
     with torch.inference_mode():
-        feeds = {name: torch.from_numpy(value) for name, value in batch.feeds.items()}
-        output = forward(model, feeds, hidden=False)
+        output = forward(model, as_tensors(batch.feeds), hidden=False)
     start, end = output.start_logits.float().numpy(), output.end_logits.float().numpy()
     best, found = -math.inf, ""
     for row, window in enumerate(windows):

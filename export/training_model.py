@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
+from numpy.typing import NDArray
 
 from export.checkpoint import open_checkpoint
 from export.graph import quiet
@@ -205,6 +207,10 @@ def _replace_dropout(model: Any, mask: _MaskDropout) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, torch.nn.Dropout):
                 setattr(parent, name, mask if child.p > 0 else torch.nn.Identity())
+
+
+def as_tensors(feeds: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in feeds.items()}
 
 
 def forward(model: Any, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:

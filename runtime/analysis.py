@@ -53,8 +53,9 @@ _EQUIVALENT = str.maketrans(
 )  # fmt: skip
 
 # W: letters and digits of spaced scripts, L: their letters. Others follow a number without a space.
-_SPACED = r"""(?P<number>\d+(?:[.,]\d+)+)(?!{W})
-      | (?P<measure>\d+(?:[.,]\d+)+{L}{{1,4}}[23]?(?!{W}))
+_NUMBER = r"\d+(?:[.,]\d+)+"
+_SPACED = r"""(?P<number>{N})(?!{W})
+      | (?P<measure>{N}{L}{{1,4}}[23]?(?!{W}))
       | (?P<compound>{W}+(?:(?:[-_./:+]|(?<=\d),(?=\d)){W}+)+)
       | (?P<signed>{L}[+\#]+(?!{W}))
       | (?P<word>{W}+)"""
@@ -67,18 +68,19 @@ _SPLIT = regex.compile(
       | (?P<hangul>\p{{Hangul}}+)
       | """
     + _SPACED.format(
+        N=_NUMBER,
         L=rf"[\p{{L}}--{_OTHERS}]",
         W=rf"[\p{{L}}\p{{M}}\p{{N}}--{_OTHERS}]",
     ),
     regex.VERBOSE | regex.VERSION1,
 )
 # The same for lower-case ASCII, several times faster.
-_SPLIT_ASCII = re.compile(_SPACED.format(L="[a-z]", W="[a-z0-9]"), re.VERBOSE)
+_SPLIT_ASCII = re.compile(_SPACED.format(N=_NUMBER, L="[a-z]", W="[a-z0-9]"), re.VERBOSE)
 _LETTERS = re.compile("[a-z]+(?:[-_./:][a-z]+)*")
 _OTHER_THAN_LETTERS = re.compile(r"[0-9+#]")
 _JOINT = re.compile(r"[-_./:+,]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
-_DECIMAL = regex.compile(r"\d+(?:[.,]\d+)+")
+_DECIMAL = regex.compile(_NUMBER)
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
 _MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC", "S235JR"
 _FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not names and hashes

@@ -110,12 +110,11 @@ def read_question_file(path: Path) -> QuestionFile:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        is_there = isinstance(error, UnicodeDecodeError)
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        reason, fix = "it is not UTF-8 text", "Save it as UTF-8"
+        if isinstance(error, OSError):
+            reason, fix = str(error.strerror), f"Name a file: {FORMS}"
         raise UsageError(
-            f"The questions cannot be read: {reason}",
-            where=str(path),
-            fix="Save it as UTF-8" if is_there else f"Name a file: {FORMS}",
+            f"The questions cannot be read: {reason}", where=str(path), fix=fix
         ) from error
     squad = _whole(text, path) if text.strip() else None
     if squad is not None:

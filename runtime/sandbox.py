@@ -59,7 +59,7 @@ class _Child:
     def send(self, message: Message) -> None:
         stdin = self.process.stdin
         assert stdin is not None
-        stdin.write(encode(message))
+        stdin.write(_framed(encode(message)))
         stdin.flush()
 
     def receive(self, deadline: float, limit: int) -> Message:
@@ -220,12 +220,11 @@ def encode(message: Message) -> bytes:
     texts = [text.encode("utf-8", "surrogatepass") for text in message.get("texts", ())]
     told = {**message, "texts": [len(text) for text in texts]} if texts else message
     head = json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    body = b"".join((_size(head), head, *texts))
-    return _size(body) + body
+    return b"".join((_framed(head), *texts))
 
 
 def decode(body: bytes) -> Message:
-    """A message from what follows its length."""
+    """The message that `encode` made these bytes of."""
     at = _HEADER + int.from_bytes(body[:_HEADER], "big")
     message: Message = json.loads(body[_HEADER:at].decode("utf-8", "surrogatepass"))
     texts = message.get("texts", [])
@@ -235,8 +234,9 @@ def decode(body: bytes) -> Message:
     return message
 
 
-def _size(data: bytes) -> bytes:
-    return len(data).to_bytes(_HEADER, "big")
+def _framed(data: bytes) -> bytes:
+    """`data` behind its length."""
+    return len(data).to_bytes(_HEADER, "big") + data
 
 
 def serve(answer: Callable[[Message, Callable[[Message], None]], Message]) -> None:
@@ -251,7 +251,7 @@ def serve(answer: Callable[[Message, Callable[[Message], None]], Message]) -> No
     source = sys.stdin.buffer
 
     def send(message: Message) -> None:
-        output.write(encode(message))
+        output.write(_framed(encode(message)))
         output.flush()
 
     send({"ready": True})

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from edge.cli import run_command
-from tests.tiny_models import make_bundle
+from tests.tiny_models import CORPUS, make_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # of Linux
@@ -122,6 +122,16 @@ def make_models(folder: Path) -> None:
     """A drafter and a verifier of a few kilobytes."""
     make_bundle(folder / "drafter", role="drafter")
     make_bundle(folder / "verifier", role="verifier")
+
+
+def station(folder: Path) -> Shell:
+    """A shell with models and, in its knowledge base, a few texts, each named by its number."""
+    make_models(folder)
+    shell = Shell(folder / "home")
+    for number, text in enumerate(CORPUS):
+        shell.write(f"texts/{number}.txt", text)
+    assert shell("add", shell.home / "texts").code == 0
+    return shell
 
 
 @contextlib.contextmanager

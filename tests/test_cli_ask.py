@@ -17,7 +17,7 @@ from models.bundle import open_bundle
 from runtime.knowledge_base import KnowledgeBase
 from runtime.storage import DATABASE
 from tests.nodes import node_thread
-from tests.shell import MOTOR, ROOT, VALVE, Shell, has_shape, make_models
+from tests.shell import MOTOR, ROOT, VALVE, Shell, has_shape, make_models, station
 from tests.tiny_models import CORPUS
 
 QUESTION = "Who tests the relief valve?"
@@ -51,16 +51,10 @@ ANSWER = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def station(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A shell over a knowledge base with a few texts; tests do not change it."""
-    folder = tmp_path_factory.mktemp("ask")
-    make_models(folder)
-    shell = Shell(folder / "home")
-    for number, text in enumerate(CORPUS):
-        shell.write(f"texts/{number}.txt", text)
-    assert shell("add", shell.home / "texts").code == 0
-    return shell
+@pytest.fixture(scope="module", name="station")
+def a_station(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """Tests do not change its knowledge base."""
+    return station(tmp_path_factory.mktemp("ask"))
 
 
 def test_json_of_an_answer(station: Shell) -> None:

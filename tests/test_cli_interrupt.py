@@ -15,20 +15,14 @@ import pytest
 
 from edge import command
 from edge.screen import Screen, open_screen
-from tests.shell import ROOT, VALVE, Shell, like_a_user, make_models
-from tests.tiny_models import CORPUS
+from tests.shell import ROOT, VALVE, Shell, like_a_user, station
 
 SECONDS = 60
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    folder = tmp_path_factory.mktemp("interrupt")
-    make_models(folder)
-    made = Shell(folder / "home")
-    for number, text in enumerate(CORPUS):
-        made.write(f"texts/{number}.txt", text)
-    assert made("add", made.home / "texts").code == 0
+    made = station(tmp_path_factory.mktemp("interrupt"))
     made.write("more/0.txt", VALVE)
     for number in range(60):
         made.write(f"many/{number}.txt", f"{VALVE}\n\n" * 300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import click
 
 from edge.command import SCHEMA_VERSION, Run, command, show_error
 from edge.screen import counted, one_line
+from runtime.byte_order_marks import marked_encoding
 from runtime.errors import QuestionError, UsageError
 
 if TYPE_CHECKING:
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from runtime.pipeline import Answer, Event
 
 _LONGEST_REPEATED = 2000  # characters of a piped question above its answer
-_MARKS = {  # byte order marks, the longer of two that begin alike first
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _HELP = ":explain  show how the last answer came about\n:quit     leave (as does Ctrl-D)"
 
 
@@ -99,8 +92,7 @@ def _questions(stream: TextIO) -> Iterator[str]:
         UsageError: there are NULs in it, as in UTF-16 without a mark.
     """
     if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.BufferedReader):
-        start = stream.buffer.peek(4)  # what the first write into a pipe held, at least
-        encoding = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+        encoding = marked_encoding(stream.buffer.peek(4))  # of the first write into a pipe
         if encoding is not None:
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
     for number, line in enumerate(stream, 1):

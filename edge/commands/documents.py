@@ -76,8 +76,10 @@ def _say_stemmer(run: Run, kb: KnowledgeBase) -> None:
 
     On the command line, that is: the default, and the user's usual one, are for new ones.
     """
+    if run.options.get("stemmer") is None:
+        return
     wanted, kept = run.settings.stemmer, kb.statistics().stemmer
-    if run.options.get("stemmer") is not None and wanted != kept:
+    if wanted != kept:
         run.warn(
             f"the stemmer of this knowledge base stays {kept or 'none'}; for {wanted or 'none'}, "
             "add the documents to a new one (--kb)"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from itertools import count, groupby
 
+from runtime.byte_order_marks import marked_encoding
 from runtime.cleaning import (
     EdgeLine,
     Vocabulary,
@@ -21,13 +21,6 @@ from runtime.errors import UnsupportedDocument
 from runtime.readers.blocks import INVISIBLE, Block, BlockKind, RawDocument, join_blocks
 from runtime.readers.context import Context
 
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _SAMPLE = 1 << 16  # bytes looked at to tell an encoding
 _ITEM = re.compile(
     r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\d\d?:\d\d|\d{4}-\d\d-\d\d)\s+\S"
@@ -60,10 +53,7 @@ def decode(data: bytes, context: Context) -> str:
     Raises:
         UnsupportedDocument: these are not bytes of a text.
     """
-    for mark, marked in _BOMS:
-        if data.startswith(mark):
-            return data.decode(marked, "replace")
-    if encoding := _utf16_without_mark(data):
+    if encoding := marked_encoding(data) or _utf16_without_mark(data):
         return data.decode(encoding, "replace")
     if looks_binary(data):
         raise UnsupportedDocument(
