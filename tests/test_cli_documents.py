@@ -98,6 +98,8 @@ def test_another_stemmer_than_the_knowledge_base_has_is_told(shell: Shell) -> No
     [warning] = shell("add", valve, "--stemmer", "none", "--json").json["warnings"]
     assert "stays english; for none, add" in warning
     assert "warnings" not in shell("add", valve, "--json").json
+    watched = shell("watch", valve.parent, "--once", "--stemmer", "german")
+    assert "stays english; for german, add" in watched.err
 
 
 def test_who_names_no_stemmer_is_told_none(shell: Shell) -> None:

@@ -55,7 +55,7 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
             open_knowledge_base(run.settings, create=True, on_wait=_say_waiting(run)) as kb,
             progress(run, len(files)) as advance,
         ):
-            _say_stemmer(run, kb)
+            say_stemmer(run, kb)
             outcomes += ingest(
                 kb,
                 files,
@@ -71,7 +71,7 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
     return exit_code(outcomes)
 
 
-def _say_stemmer(run: Run, kb: KnowledgeBase) -> None:
+def say_stemmer(run: Run, kb: KnowledgeBase) -> None:
     """A knowledge base keeps the stemmer that it was made with; say so to who names another.
 
     On the command line, that is: the default, and the user's usual one, are for new ones.

@@ -77,6 +77,7 @@ class _Watcher:
     def step(self) -> None:
         """Look once, and bring the knowledge base in step."""
         from edge.assembly import open_knowledge_base
+        from edge.commands.documents import say_stemmer
         from edge.ingestion import find, ingest
 
         files, problems = find(self._folders, leave_out=self._kb_path)
@@ -85,6 +86,8 @@ class _Watcher:
             return
         changed = self._changed(files, stamps)
         with open_knowledge_base(self._run.settings, create=True) as kb:
+            if self._seen is None:
+                say_stemmer(self._run, kb)
             gone = self._gone([document.source for document in kb.documents()])
             with kb.batch():
                 for source in gone:
