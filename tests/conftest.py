@@ -5,11 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.shell import Shell, make_models
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("SPECRAG_SHARED", ROOT.parent / "shared"))
@@ -33,6 +36,20 @@ def _guarded(connect: Callable[..., Any]) -> Callable[..., Any]:
         return connect(self, address)
 
     return guarded
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for homes; they share the tiny models in it."""
+    folder = tmp_path_factory.mktemp("homes")
+    make_models(folder)
+    return folder
+
+
+@pytest.fixture
+def shell(homes: Path) -> Shell:
+    """The command line, with a home of the test's own."""
+    return Shell(Path(tempfile.mkdtemp(dir=homes)))
 
 
 @pytest.fixture(scope="session")

@@ -102,6 +102,10 @@ class Shell:
         out, err = process.communicate(timeout=120)
         return Result(process.returncode, out.decode(), err.decode())
 
+    def sources(self) -> list[str]:
+        """The names of the files that the knowledge base holds."""
+        return [Path(one["source"]).name for one in self("list", "--json").json["documents"]]
+
     def write(self, name: str, text: str | bytes) -> Path:
         """A file in the home."""
         path = self.home / name

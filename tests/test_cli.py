@@ -18,21 +18,7 @@ from edge.assembly import DEFAULT_BUNDLES
 from edge.cli import LOCATIONS, cli
 from edge.command import Deferred
 from edge.commands.heavy import Workshop
-from tests.shell import ROOT, VALVE, Shell, make_models
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cli")
-    make_models(folder)
-    return folder
-
-
-@pytest.fixture
-def shell(models: Path, request: pytest.FixtureRequest) -> Shell:
-    home = models / request.node.name.replace("/", "_")
-    home.mkdir()
-    return Shell(home)
+from tests.shell import ROOT, VALVE, Shell
 
 
 def commands() -> list[tuple[str, click.Command]]:

@@ -12,25 +12,7 @@ import pytest
 import runtime.readers
 from runtime.sandbox import Sandbox
 from tests.reader_files import manual_pdf
-from tests.shell import MOTOR, VALVE, Shell, make_models
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("changes")
-    make_models(folder)
-    return folder
-
-
-@pytest.fixture
-def shell(models: Path, request: pytest.FixtureRequest) -> Shell:
-    home = models / request.node.name
-    home.mkdir()
-    return Shell(home)
-
-
-def sources(shell: Shell) -> list[str]:
-    return [Path(one["source"]).name for one in shell("list", "--json").json["documents"]]
+from tests.shell import MOTOR, VALVE, Shell
 
 
 def failures(shell: Shell) -> dict[str, bool]:
@@ -47,11 +29,11 @@ def test_an_emptied_file_does_not_answer_any_more(shell: Shell) -> None:
     path.write_text("", "utf-8")
     (told,) = (one for one in shell("add", path.parent, "--json").json["files"] if one["error"])
     assert (told["status"], told["documents"]) == ("failed", [])
-    assert sources(shell) == ["motor.txt"]
+    assert shell.sources() == ["motor.txt"]
     assert failures(shell) == {"valve.txt": False}
     path.write_text(VALVE, "utf-8")
     shell("add", path.parent)
-    assert sources(shell) == ["motor.txt", "valve.txt"]
+    assert shell.sources() == ["motor.txt", "valve.txt"]
     assert failures(shell) == {}
 
 
@@ -62,7 +44,7 @@ def test_a_damaged_file_keeps_its_last_good_version_and_says_so(shell: Shell) ->
     said = shell("add", path)
     assert said.code == 1
     assert "still answers" in said.out
-    assert sources(shell) == ["manual.pdf"]
+    assert shell.sources() == ["manual.pdf"]
     assert failures(shell) == {"manual.pdf": True}
     assert "last good version" in shell("status").out
 
@@ -129,7 +111,7 @@ def test_what_failed_and_is_gone_is_forgotten_but_not_its_documents(shell: Shell
     shell("add", path.parent)
     path.unlink()
     shell("add", path.parent)
-    assert sources(shell) == ["manual.pdf", "valve.txt"]
+    assert shell.sources() == ["manual.pdf", "valve.txt"]
 
 
 def test_ctrl_c_does_not_wait_for_a_large_file(shell: Shell) -> None:
@@ -151,7 +133,7 @@ def test_ctrl_c_does_not_wait_for_a_large_file(shell: Shell) -> None:
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert waited < 5, "about a second on a machine that is not busy"
-    assert sources(shell) == ["small.txt"]
+    assert shell.sources() == ["small.txt"]
     assert shell("verify").code == 0
     with pytest.raises(ProcessLookupError):
         os.kill(reader, 0)

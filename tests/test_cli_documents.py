@@ -13,31 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell import MOTOR, ROOT, VALVE, Shell, has_shape, make_models, read_only
+from tests.shell import MOTOR, ROOT, VALVE, Shell, has_shape, read_only
 from tests.tiny_models import make_bundle
 
 DOCUMENT = {
     "id": int, "source": str, "title": str, "media_type": str, "content_sha256": str, "size": int,
     "characters": int, "passages": int, "added_at": str, "flags": list,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("documents")
-    make_models(folder)
-    return folder
-
-
-@pytest.fixture
-def shell(models: Path, request: pytest.FixtureRequest) -> Shell:
-    home = models / "".join(c if c.isalnum() else "_" for c in request.node.name)
-    home.mkdir()
-    return Shell(home)
-
-
-def sources(shell: Shell) -> list[str]:
-    return [Path(one["source"]).name for one in shell("list", "--json").json["documents"]]
 
 
 def test_add_list_remove(shell: Shell) -> None:
@@ -48,7 +30,7 @@ def test_add_list_remove(shell: Shell) -> None:
     assert added.json["summary"] == {
         "added": 2, "updated": 0, "unchanged": 0, "skipped": 0, "failed": 0,
     }  # fmt: skip
-    assert sources(shell) == ["valve.txt", "motor.md"]
+    assert shell.sources() == ["valve.txt", "motor.md"]
     listed = shell("list")
     assert "motor.md" in listed.out
     assert "Motor" in listed.out
@@ -56,7 +38,7 @@ def test_add_list_remove(shell: Shell) -> None:
     assert removed.json["removed"] == [
         {"source": str(shell.home / "manuals/deep/motor.md"), "documents": 1}
     ]
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
 
 
 def test_json_shapes(shell: Shell) -> None:
@@ -80,7 +62,7 @@ def test_adding_again_is_incremental(shell: Shell) -> None:
     valve.write_text(VALVE.replace("12 months", "6 months"))
     again = shell("add", valve.parent, "--json").json["summary"]
     assert (again["updated"], again["unchanged"], again["added"]) == (1, 1, 0)
-    assert len(sources(shell)) == 2
+    assert len(shell.sources()) == 2
     answer = shell("ask", "When is the relief valve tested?", "--route", "drafter", "--json").json
     assert "12 months" not in str(answer)
     everything = shell("add", valve.parent, "--again", "--json").json["summary"]
@@ -140,7 +122,7 @@ def test_a_bad_file_fails_and_loses_nothing(
     (failed,) = [one for one in result.json["files"] if one["status"] == "failed"]
     assert kind is None or failed["error"]["kind"] == kind
     assert failed["error"]["what"]
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
     assert [one["source"] for one in shell("status", "--json").json["failures"]] == [
         str(shell.home / name)
     ]
@@ -167,16 +149,16 @@ def test_an_archive_with_a_bad_member_is_added_and_the_member_told(shell: Shell)
     assert file["status"] == "added"
     assert [one["source"] for one in file["documents"]] == [f"{path}!/inner.txt"]
     assert "broken.docx" in file["failures"][0]["where"]
-    assert "broken.docx" in shell("add", path, "--again").out
+    assert "export it again" in " ".join(shell("add", path, "--again").out.split())
     assert shell("add", path, "--json").json["summary"]["unchanged"] == 1
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", MOTOR)
     assert shell("add", path, "--json").json["summary"]["updated"] == 1
-    assert sources(shell) == ["other.txt"], (
+    assert shell.sources() == ["other.txt"], (
         "a member that has gone leaves with its archive's version"
     )
     assert shell("remove", "archive.zip", "--json").json["removed"][0]["documents"] == 1
-    assert sources(shell) == []
+    assert shell.sources() == []
 
 
 def test_a_huge_file_is_refused_without_being_read(shell: Shell) -> None:
@@ -252,7 +234,7 @@ def test_a_read_only_knowledge_base_can_be_asked_but_not_changed(shell: Shell) -
         refused = shell("add", shell.write("motor.txt", MOTOR), "--json")
         assert refused.code == 1
         assert refused.json["error"]["kind"] == "KnowledgeBaseNotWritable"
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
 
 
 def test_a_knowledge_base_that_cannot_be_made(shell: Shell) -> None:
@@ -270,7 +252,7 @@ def test_two_processes_adding_at_once_both_succeed(shell: Shell) -> None:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert b"1 added" in out
-    assert sorted(sources(shell)) == ["motor.txt", "valve.txt"]
+    assert sorted(shell.sources()) == ["motor.txt", "valve.txt"]
 
 
 def test_a_full_disk_is_told_and_loses_nothing(shell: Shell) -> None:
@@ -296,7 +278,7 @@ def test_a_full_disk_is_told_and_loses_nothing(shell: Shell) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["error"]["kind"] == "KnowledgeBaseNotWritable"
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
     assert shell("verify").code == 0
 
 
@@ -315,7 +297,7 @@ def test_kill_9_leaves_whole_documents(shell: Shell, delay: float) -> None:
             assert document["characters"] == len(text)
     again = shell("add", shell.home / "many", "--json")
     assert again.code == 0
-    assert len(sources(shell)) == 20
+    assert len(shell.sources()) == 20
 
 
 def test_remove_names_what_it_cannot_find(shell: Shell) -> None:
@@ -341,7 +323,7 @@ def test_watch_keeps_in_step(shell: Shell) -> None:
     step = shell("watch", folder, "--once", "--json").json
     assert step["summary"]["added"] == 1
     assert [Path(source).name for source in step["removed"]] == ["valve.txt"]
-    assert sorted(sources(shell)) == ["motor.txt", "other.txt"], (
+    assert sorted(shell.sources()) == ["motor.txt", "other.txt"], (
         "only the watched folder is followed"
     )
 
@@ -364,7 +346,7 @@ def test_watch_keeps_the_documents_of_a_folder_that_is_taken_away(
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
 
 
 def test_watch_keeps_documents_that_cannot_be_looked_at(shell: Shell) -> None:
@@ -381,7 +363,7 @@ def test_watch_keeps_documents_that_cannot_be_looked_at(shell: Shell) -> None:
     finally:
         closed.chmod(0o755)
     assert [Path(source).name for source in told.json["removed"]] == ["motor.txt"]
-    assert sources(shell) == ["valve.txt"]
+    assert shell.sources() == ["valve.txt"]
 
 
 def test_watch_of_no_folder(shell: Shell) -> None:
