@@ -83,8 +83,9 @@ def bury(
     if members:
         condition = f"({condition} OR substr(source, 1, length(:inside)) = :inside)"
     values = {"source": source, "inside": source + MEMBER, "sequence": sequence}
+    # The plus keeps SQLite from looking through all documents of the change, which may be many.
     unborn = connection.execute(
-        f"DELETE FROM documents WHERE {condition} AND born = :sequence", values
+        f"DELETE FROM documents WHERE {condition} AND +born = :sequence", values
     ).rowcount
     dead = connection.execute(
         f"UPDATE documents SET died = :sequence WHERE {condition} AND died IS NULL", values

@@ -146,6 +146,28 @@ def test_add_many_equals_adding_one_by_one(tmp_path: Path) -> None:
             ]
 
 
+def test_the_cost_of_a_document_does_not_grow_with_its_batch(kb: KnowledgeBase) -> None:
+    """Each document once made SQLite look through all documents of the open change."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 10
+
+    def spent(numbers: range) -> int:
+        before = steps
+        for number in numbers:
+            add(kb, parsed(f"document {number}", "The pump must be primed."))
+        return steps - before
+
+    with kb.batch(), kb._reading() as connection:
+        connection.set_progress_handler(count, 10)
+        first = spent(range(50))
+        spent(range(50, 400))
+        assert spent(range(400, 450)) < 1.2 * first
+        connection.set_progress_handler(None, 0)
+
+
 def test_lone_surrogates_are_refused(kb: KnowledgeBase) -> None:
     with pytest.raises(DamagedDocument, match="character 4"):
         kb.add(parsed("bad", "The \ud800 pump"), content_sha256="x", size=1)
