@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
+from ahocorasick_rs import BytesAhoCorasick, Implementation
+
 # --- characters -----------------------------------------------------------------------------------
 
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
@@ -326,13 +328,17 @@ def strip_markup(text: str) -> str:
 # --- lines of a paragraph -------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W\d_]++(?:[-\u2010][^\W\d_]++)*+")
-_ASCII_WORD = re.compile(r"[a-z]++(?:-[a-z]++)*+")  # the same for lower-case ASCII, faster
+_NOT_OF_WORDS = re.compile(r"[^-\u2010\w]|[\d_]")
+_LOOSE_HYPHEN = re.compile(r"[-\u2010](?:(?<![^\W\d_][-\u2010])|(?![^\W\d_]))")
+# The same where the only hyphen is ASCII and all other characters are letters, faster.
+_LOOSE_HYPHEN_IN_BYTES = re.compile(rb"-(?:(?<![a-z\x80-\xff]-)|(?![a-z\x80-\xff]))")
+_WORDS_APART = bytes(
+    byte if byte >= 0x80 or chr(byte) in "-abcdefghijklmnopqrstuvwxyz" else ord(" ")
+    for byte in bytes(range(256)).lower()
+)
 _HYPHENS = "-\u2010\u00ad"
 _LINE_HYPHENS = tuple(_HYPHENS)
-_GOES_ON = re.compile(r"[-\u2010]?[^\W\d_]")
-_GOES_ON_LEFT = re.compile(r".?[^\W\d_]\Z|[^\W\d_][-\u2010]\Z", re.DOTALL)
-_MOST_SEARCHES = 50
-_LINES_AT_ONCE = 200  # whose words are in memory with all their repetitions
+_MOST_SEARCHES = 200
 _SPACED_ENDS = frozenset(map(chr, range(ord("!"), 127))) - {"-"}
 _HYPHEN_AT_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
@@ -354,42 +360,46 @@ class Vocabulary:
         self._asked: dict[str, bool] = {}
 
     def __contains__(self, word: str) -> bool:
-        word = word.lower()
         if word not in self._asked:
             few = len(self._asked) < _MOST_SEARCHES
-            self._asked[word] = _holds_word(self._text, word) if few else word in self._words
+            spaced = _words_apart(word)
+            self._asked[word] = _holds(self._text, spaced) if few else spaced.strip() in self._words
         return self._asked[word]
 
     @cached_property
-    def _text(self) -> str:
-        """The lines in lower case, without the words that line ends cut."""
+    def _text(self) -> bytes:
+        """The words in lower case, blanks around each, without those that line ends cut."""
         lines = list(self._lines)
         cut = {i for i, line in enumerate(lines) if line.rstrip().endswith(_LINE_HYPHENS)}
         for i in cut | {i + 1 for i in cut if i + 1 < len(lines)}:
             words = list(_WORD.finditer(lines[i].lower()))[i - 1 in cut :]
             words = words[:-1] if i in cut else words
             lines[i] = lines[i].lower()[words[0].start() : words[-1].end()] if words else ""
-        return "\n".join(lines).lower()
+        return _words_apart("\n".join(lines))
 
     @cached_property
-    def _words(self) -> set[str]:
-        lines = self._text.split("\n")
-        words: set[str] = set()
-        for start in range(0, len(lines), _LINES_AT_ONCE):
-            text = "\n".join(lines[start : start + _LINES_AT_ONCE])
-            words.update((_ASCII_WORD if text.isascii() else _WORD).findall(text))
-        return words
+    def _words(self) -> set[bytes]:
+        return set(self._text.split())
 
 
-def _holds_word(text: str, word: str) -> bool:
-    """Whether `_WORD` would find this word in the text."""
-    at = text.find(word)
-    while at >= 0:
-        end = at + len(word)
-        if not _GOES_ON_LEFT.match(text[max(0, at - 2) : at]) and not _GOES_ON.match(text, end):
-            return True
-        at = text.find(word, at + 1)
-    return False
+def _words_apart(text: str) -> bytes:
+    """The words of `text` in lower case, blanks around each."""
+    characters = unusual_characters(text)
+    if any(one.lower() != one for one in characters):  # the table below is faster
+        text = text.lower()
+        characters = unusual_characters(text)
+    for character in filter(_NOT_OF_WORDS.match, characters):
+        text = text.replace(character, " ")
+    if "\u2010" in characters:
+        text = _LOOSE_HYPHEN.sub(" ", text)
+    data = text.encode("utf-8", "surrogatepass").translate(_WORDS_APART)
+    return b" %b " % _LOOSE_HYPHEN_IN_BYTES.sub(b" ", data)
+
+
+def _holds(text: bytes, part: bytes) -> bool:
+    """Whether the part is in the text; several times as fast as `in`."""
+    pattern = BytesAhoCorasick([part], implementation=Implementation.NoncontiguousNFA)
+    return bool(pattern.find_matches_as_indexes(text))
 
 
 def join_lines(lines: Sequence[str], vocabulary: Vocabulary) -> str:
