@@ -21,6 +21,7 @@ from itertools import chain
 import regex
 import Stemmer
 
+from runtime.cleaning import unusual_characters
 from runtime.errors import UsageError
 
 # Raised whenever the same text would yield other terms: indexes are then rebuilt from the store.
@@ -60,6 +61,7 @@ _SPACED = r"""(?P<number>{N})(?!{W})
       | (?P<signed>{L}[+\#]+(?!{W}))
       | (?P<word>{W}+)"""
 _UNSPACED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+_UNSPACED_FROM = "\u0e00"  # all letters before it are of spaced scripts
 _IDEOGRAPHIC = r"\p{Han}\p{Hiragana}\p{Katakana}ー"
 _OTHERS = rf"[{_IDEOGRAPHIC}{_UNSPACED}\p{{Hangul}}]"
 _SPLIT = regex.compile(
@@ -82,11 +84,12 @@ _JOINT = re.compile(r"[-_./:+,]")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _DECIMAL = regex.compile(_NUMBER)
 _RUN = regex.compile(r"\p{N}+|[\p{L}\p{M}]+")
+_RUN_ASCII = re.compile(r"[0-9]+|[a-z]+")
 _MOST_RUNS = 3  # of letters and digits, in codes that people type apart: "24VDC", "S235JR"
 _FOUR_RUNS = regex.compile(r"(?:\p{L}\d+){2}|(?:\d+\p{L}){2}")  # "M8x40"; not names and hashes
 _CLITIC = regex.compile(r"(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?!\p{L})")
 _CLUSTER = regex.compile(r"\X")
-_PUNCTUATION = "".join(set(string.punctuation) - set("+#"))  # not C++ and C#
+_PUNCTUATION = "".join(set(string.punctuation) - set("+#")) + "“”‘’–—…•"  # not C++ and C#
 # What separates terms wherever it stands; <, = and > compose with one mark that may follow.
 _SEPARATORS = "\t\n\v\f\r\x1c\x1d\x1e\x1f" + '!"$%&()*;<=>?@[\\]^`{|}~'
 _COMPOSES_WITH_SIGNS = "\u0338"
@@ -94,6 +97,11 @@ _BLANKS = bytes.maketrans(_SEPARATORS.encode(), b" " * len(_SEPARATORS))
 _LOWER_BLANKS = _BLANKS.translate(bytes(range(256)).lower())
 _WORDS_AND_OTHER = re.compile(r"([a-z ]*+)([^ ]*+)")
 _PAUSES = frozenset(("", ".", ",", ":"))
+# A word that is longer than a term is looked for in the text with an x for each letter.
+_LETTERS_ALIKE = bytes(
+    ord("x" if chr(byte) in string.ascii_lowercase else " ") for byte in range(256)
+)
+_LONG_WORD = b"x" * (LONGEST_TERM + 1)
 _LONGEST_CACHED = 40  # characters
 _CACHE_LIMIT = 200_000  # distinct chunks, about 50 MB
 
@@ -181,12 +189,13 @@ class Analyzer:
 
     def spaced_terms(self, text: str) -> str:
         """The terms of `text` as one string, white space between them."""
-        text = self._separated(text)
-        if self.stemmer or _has_long_stretch(text):
-            return " ".join(map(self._chunks.__getitem__, text.split()))
+        data = self._separated(text)
+        spaced = data.decode("utf-8", "surrogatepass")
+        if self.stemmer or _LONG_WORD in data.translate(_LETTERS_ALIKE):
+            return " ".join(map(self._chunks.__getitem__, spaced.split()))
         # Most words are terms as they stand: only other stretches are looked up.
         pieces: list[str] = []
-        for words, rest in _WORDS_AND_OTHER.findall(text):
+        for words, rest in _WORDS_AND_OTHER.findall(spaced):
             if rest in _PAUSES:
                 pieces.append(words)
             else:
@@ -194,24 +203,23 @@ class Analyzer:
                 pieces += (words[:start], self._chunks[words[start:] + rest])
         return "".join(pieces)
 
-    def _separated(self, text: str) -> str:
+    def _separated(self, text: str) -> bytes:
         """`text` with one blank or more for all that separates terms, ASCII in lower case."""
         if not text.isascii():
-            text = " ".join(text.split())  # white space of any kind
-            if _COMPOSES_WITH_SIGNS in text:
-                return text
-        table = _BLANKS if self.stemmer == "turkish" else _LOWER_BLANKS
+            for space in filter(str.isspace, unusual_characters(text)):
+                text = text.replace(space, " ")
         # In bytes: strings are translated one character after the other.
-        return (
-            text.encode("utf-8", "surrogatepass").translate(table).decode("utf-8", "surrogatepass")
-        )
+        data = text.encode("utf-8", "surrogatepass")
+        if _COMPOSES_WITH_SIGNS in text:
+            return data.replace(b"\n", b" ")
+        return data.translate(_BLANKS if self.stemmer == "turkish" else _LOWER_BLANKS)
 
     def occurrences(self, texts: Sequence[str], wanted: frozenset[str]) -> list[Counter[str]]:
         """How often each of the `wanted` terms occurs in each text.
 
         Equal to counting `terms`, but every distinct stretch of the texts is looked at only once.
         """
-        chunks = [self._separated(text).split() for text in texts]
+        chunks = [self._separated(text).decode("utf-8", "surrogatepass").split() for text in texts]
         relevant: dict[str, list[str]] = {}
         for chunk in set(chain.from_iterable(chunks)):
             terms = self._chunks[chunk].split()
@@ -228,6 +236,8 @@ class Analyzer:
         if word.isascii() and self._is_plain:  # most are plain words
             if word.isalpha():
                 return self._stem(word.lower())[:LONGEST_TERM]
+            if word.isdecimal():
+                return word[:LONGEST_TERM]
             terms = self._analyse_letters(spell(word))
         else:
             terms = self._analyse(self._spell(chunk))
@@ -252,6 +262,8 @@ class Analyzer:
         return terms
 
     def _analyse(self, spelt: str) -> list[str]:
+        if spelt.isalpha() and max(spelt) < _UNSPACED_FROM:
+            return list(self._word(spelt))
         terms: list[str] = []
         of_kind = self._of_kind
         for match in (_SPLIT_ASCII if spelt.isascii() else _SPLIT).finditer(spelt):
@@ -265,7 +277,7 @@ class Analyzer:
             return (self._stem(word),) if is_simple else self._letters(word)
         if word.isdecimal():
             return (word,)
-        runs = _RUN.findall(word)
+        runs = (_RUN_ASCII if word.isascii() else _RUN).findall(word)
         terms = [bare(word)] if len(runs) > 1 else []
         if len(runs) <= _MOST_RUNS or _FOUR_RUNS.fullmatch(word):
             for run in runs:
@@ -306,16 +318,6 @@ class Analyzer:
         if is_code and any(map(str.isalpha, compound)):
             terms.append(bare("".join(parts)))
         return terms
-
-
-def _has_long_stretch(text: str) -> bool:
-    """Whether a stretch between blanks may be longer than a term."""
-    at = 0
-    while at + LONGEST_TERM < len(text):
-        at = text.rfind(" ", at, at + LONGEST_TERM + 1) + 1
-        if not at:
-            return True
-    return False
 
 
 def fold(text: str) -> str:
