@@ -8,8 +8,9 @@ distribution; windows without the answer are labelled with the null position. Di
 the Kullback-Leibler divergence to the teacher's starts and ends at a temperature (Hinton et al.
 2015, arXiv 1503.02531) and the squared distance of hidden states (Jiao et al. 2020, arXiv
 1909.10351); some of its views are made up, for the teacher to label (`export.augmentation`).
-Held-out contexts are never trained on. Checkpoints are folders of safetensors and JSON, written
-aside and renamed; nothing pickled is ever read.
+Both learn from sibling views, whose labels are exact (`export.siblings`). Held-out contexts are
+never trained on. Checkpoints are folders of safetensors and JSON, written aside and renamed;
+nothing pickled is ever read.
 """
 
 from __future__ import annotations
@@ -38,16 +39,7 @@ from export.graph import quiet
 from export.narrowing import narrow
 from export.options import run_script
 from export.reporting import Progress, show_progress
-from export.training_data import (
-    Asked,
-    Batch,
-    Corpus,
-    Position,
-    ViewOptions,
-    Views,
-    hold_out,
-    read_records,
-)
+from export.training_data import Asked, Batch, Corpus, Position, ViewOptions, Views
 from export.training_evaluation import evaluate
 from export.training_model import (
     Trainee,
@@ -55,15 +47,14 @@ from export.training_model import (
     as_tensors,
     choose_layers,
     depth_of,
+    distillation_loss,
     forward,
     frozen,
-    hidden_loss,
-    label_loss,
+    label_losses,
     load_trainable,
     longest_sequence,
     require_same_vocabulary,
     seeded,
-    soft_loss,
 )
 from export.training_options import (
     POINT_STEPS,
@@ -78,6 +69,7 @@ from export.training_options import (
     draw_curve,
     print_report,
 )
+from export.training_records import hold_out, read_records
 from runtime.encoding import PairEncoder
 from runtime.errors import ExportError, UsageError
 
@@ -215,6 +207,7 @@ class _Run:
             options.short_share,
             options.negative_share,
             options.batch_tokens,
+            options.sibling_share,
         )
         if self.teacher is None:
             return Views(corpus, cut, options.seed)
@@ -241,17 +234,14 @@ class _Run:
         targets = torch.from_numpy(batch.targets)
         self.trainee.reseed(self.options.seed, self.step)
         wanted = self.teacher is not None and self.options.hidden_weight > 0
-        output = self.trainee(feeds, hidden=wanted)
-        loss = label_loss(output, feeds["attention_mask"], targets)
-        if self.teacher is not None:
+        output, mask = self.trainee(feeds, hidden=wanted), feeds["attention_mask"]
+        if self.teacher is None:
+            loss = label_losses(output, mask, targets).mean()
+        else:
             with torch.no_grad():
                 taught = forward(self.teacher, feeds, hidden=wanted)
-            share = self.options.hard_share
-            soft = soft_loss(output, taught, feeds["attention_mask"], self.options.temperature)
-            loss = share * loss + (1 - share) * soft
-            if wanted:
-                near = hidden_loss(output, taught, feeds["attention_mask"])
-                loss = loss + self.options.hidden_weight * near
+            believed = torch.from_numpy(batch.believed)
+            loss = distillation_loss(output, taught, mask, targets, believed, self.options)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ExportError(

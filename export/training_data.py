@@ -1,15 +1,14 @@
 """Questions with answers in their contexts -> what training and evaluation read.
 
-SQuAD JSON (1.1 or 2.0) and JSON lines of `question, context, answer, rationale` become records;
-records become a corpus, tokenised once; a corpus becomes endless views of its questions: windows
+Records become a corpus, tokenised once; a corpus becomes endless views of its questions: windows
 cropped at random around an answer, the sentences alone that hold it, and windows without it that
-BM25 would retrieve all the same ("hard negatives", labelled as no answer). Where a teacher will
-label them, words of these views are replaced, and cloze questions are asked besides.
+BM25 would retrieve all the same ("hard negatives", labelled as no answer). Sibling views, which
+ask for one of several like things, are made up besides (`export.siblings`). Where a teacher will
+label them, words of the questions' own views are replaced, and cloze questions are asked as well.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 import tempfile
 from collections import Counter
@@ -21,34 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.augmentation import Substitution, Words, cloze_question, whole_words
+from export.siblings import Siblings
+from export.training_records import Record
 from runtime.alignment import TokenRange, token_range
 from runtime.analysis import Analyzer
-from runtime.documents import Span
-from runtime.encoding import PairEncoder
-from runtime.errors import UsageError
+from runtime.encoding import PairBatch, PairEncoder
 from runtime.index import PassageIndex
-from runtime.questions import AskedQuestion, read_question_file
 from runtime.sentences import sentence_spans
 
 HARD_NEGATIVES = 10  # kept for each question
 RETRIEVED = 20  # windows looked at to find them
 POOL = 1200  # questions whose views are sorted by length together
 CLOZE_ELSEWHERE = 0.2  # share of cloze questions asked of a hard negative
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One question about one context.
-
-    Attributes:
-        answers: spans of the context, one for each annotator; empty means "not in this context".
-        rationale: the span that carries the evidence, where the data names it.
-    """
-
-    question: str
-    context: str
-    answers: tuple[Span, ...]
-    rationale: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +51,14 @@ class View:
         ids, types: of the whole pair, special tokens included.
         starts, ends: position -> share of the annotators; position 0 means "no answer". Empty where
             nobody labelled the view: only a teacher's distributions teach there.
+        believed: the teacher's word counts. Not in sibling views: only their label teaches.
     """
 
     ids: list[int]
     types: list[int]
     starts: dict[int, float]
     ends: dict[int, float]
+    believed: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,10 +69,12 @@ class Batch:
         feeds: `input_ids`, `attention_mask`, `token_type_ids`, int64 (batch, tokens).
         targets: float32 (2, batch, tokens), distributions over starts and ends; all zero in the
             rows of views without a label.
+        believed: float32 (batch,), 1 in the rows in which the teacher's word counts, else 0.
     """
 
     feeds: dict[str, NDArray[np.int64]]
     targets: NDArray[np.float32]
+    believed: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +95,7 @@ class ViewOptions:
         short_share: share of views that hold only the sentences around the answer.
         negative_share: views without an answer for each view with one.
         batch_tokens: tokens of a batch, padding included.
+        sibling_share: views that ask for one of several siblings, for each question.
         cloze_share: cloze questions, views without a label, for each question.
     """
 
@@ -115,57 +103,8 @@ class ViewOptions:
     short_share: float
     negative_share: float
     batch_tokens: int
+    sibling_share: float = 0.0
     cloze_share: float = 0.0
-
-
-def read_records(paths: Sequence[Path]) -> list[Record]:
-    """All records of the files, in order.
-
-    Raises:
-        UsageError: a file cannot be read, is of neither form, or has an answer that is not in its
-            context; or no question at all has an answer.
-    """
-    records = [_record(asked) for path in paths for asked in read_question_file(path).questions]
-    if not any(record.answers for record in records):
-        raise UsageError(
-            f"None of the {len(records)} questions has an answer" if records else "No questions",
-            where=", ".join(map(str, paths)) or None,
-            fix="Training needs questions with answers that stand in their contexts",
-        )
-    return records
-
-
-def hold_out(
-    records: Sequence[Record], share: float, seed: int
-) -> tuple[list[Record], list[Record]]:
-    """Training and held-out records. A context goes to one side with all of its questions.
-
-    Raises:
-        UsageError: either side would be without an answered question.
-    """
-    train: list[Record] = []
-    held: list[Record] = []
-    for record in records:
-        digest = hashlib.sha256(f"{seed}\n{record.context}".encode()).digest()
-        side = held if int.from_bytes(digest[:4], "big") < share * 2**32 else train
-        side.append(record)
-    for name, records_of in (("train on", train), ("evaluate on", held)):
-        if not any(record.answers for record in records_of):
-            raise UsageError(
-                f"Too few contexts: nothing is left to {name}",
-                fix="Give more data, or another share to hold out",
-            )
-    return train, held
-
-
-def _record(asked: AskedQuestion) -> Record:
-    for name, text in (("question", asked.question), ("context", asked.context)):
-        if not text.strip():
-            raise UsageError(
-                f"An empty {name}", where=asked.place, fix="Fill it in, or leave it out"
-            )
-    spans = asked.answer_spans()
-    return Record(asked.question, asked.context, spans, asked.rationale_span())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,6 +160,7 @@ class Corpus:
         self.window_tokens = window_tokens
         self.contexts: list[_Context] = []
         self._numbers: dict[str, int] = {}
+        self.records = tuple(train)
         self.train = [self.ask(record, held_out=False) for record in train]
         self._trained_contexts = len(self.contexts)
         self.held = [self.ask(record, held_out=True) for record in held]
@@ -245,10 +185,10 @@ class Corpus:
         offsets = context.offsets[window.first : window.end]
         return context.text[int(offsets[0, 0]) : int(offsets[-1, 1])] if len(offsets) else ""
 
-    def room(self, question: Asked, tokens: int | None = None) -> int:
-        """Context tokens that fit beside the question in a pair of so many tokens."""
+    def room(self, question: NDArray[np.int32], tokens: int | None = None) -> int:
+        """Context tokens that fit beside the question's in a pair of so many tokens."""
         longest = self.window_tokens if tokens is None else tokens
-        return max(1, self.encoder.room(question.ids) - self.encoder.max_length + longest)
+        return max(1, self.encoder.room(question) - self.encoder.max_length + longest)
 
     def retrieve(self, question: Asked, count: int) -> list[Window]:
         """The best windows for the question by BM25, of all contexts, held out or not."""
@@ -324,6 +264,7 @@ class Views:
             corpus.hard_negatives(question) if options.negative_share or options.cloze_share else []
             for question in corpus.train
         ]
+        self._siblings = Siblings(corpus.records) if options.sibling_share else None
 
     def batches(self, begin: Position) -> Iterator[tuple[Batch, Position, float]]:
         """Batches from `begin` on, each with the position after it and the epochs done by then."""
@@ -360,12 +301,14 @@ class Views:
     def _views(self, number: int, rng: random.Random) -> Iterator[View]:
         question = self._corpus.train[number]
         scale = rng.choice((1.0, 1.0, 1.0, 1.0, 0.875, 0.75))
-        room = self._corpus.room(question, int(scale * self._options.window_tokens))
+        room = self._corpus.room(question.ids, int(scale * self._options.window_tokens))
         yield self._view(question, self._positive(question, room, rng), rng)
         if rng.random() < self._options.negative_share:
             yield self._view(question, self._negative(question, number, room, rng), rng)
         if self._options.cloze_share and rng.random() < self._options.cloze_share:
             yield from self._cloze(number, scale, rng)
+        if self._siblings is not None and rng.random() < self._options.sibling_share:
+            yield from self._sibling(self._siblings, number, rng)
 
     def _positive(self, question: Asked, room: int, rng: random.Random) -> Window:
         if not question.answers:
@@ -417,7 +360,7 @@ class Views:
         if text is None:
             return
         question = self._corpus.ask(Record(text, context.text, ()), held_out=False)
-        room = self._corpus.room(question, int(scale * self._options.window_tokens))
+        room = self._corpus.room(question.ids, int(scale * self._options.window_tokens))
         hard = self._negatives[number]
         if hard and rng.random() < CLOZE_ELSEWHERE:
             window = self._anywhere(rng.choice(hard), room, rng)
@@ -427,6 +370,21 @@ class Views:
             window = self._around(own, sentence, room, rng)
         view = self._view(question, window, rng)
         yield replace(view, starts={}, ends={})
+
+    def _sibling(self, siblings: Siblings, number: int, rng: random.Random) -> Iterator[View]:
+        """A question for one of several siblings, unless the window ends before its answer."""
+        made = siblings.view(self._corpus.records[number], rng)
+        encoder = self._corpus.encoder
+        question, context = encoder.question(made.question), encoder.tokenize(made.context)
+        room = self._corpus.room(question, self._options.window_tokens)
+        batch = encoder.batch(question, [context.ids[:room]])
+        answers = []
+        if made.answer is not None:
+            answer = token_range(made.answer, context.offsets)
+            if answer is None or answer.last >= batch.context_lengths[0]:
+                return
+            answers.append(answer)
+        yield replace(_encoded(batch, answers, batch.context_start), believed=False)
 
     def _around(self, context: int, held: TokenRange, room: int, rng: random.Random) -> Window:
         """A window of full length that holds these tokens, anywhere in it."""
@@ -456,12 +414,17 @@ class Views:
             and window.first <= answer.first
             and answer.last < window.first + batch.context_lengths[0]
         ]
-        return View(
-            ids=batch.feeds["input_ids"][0].tolist(),
-            types=batch.feeds["token_type_ids"][0].tolist(),
-            starts=_shares([answer.first + shift for answer in inside]),
-            ends=_shares([answer.last + shift for answer in inside]),
-        )
+        return _encoded(batch, inside, shift)
+
+
+def _encoded(batch: PairBatch, answers: Sequence[TokenRange], shift: int) -> View:
+    """The only pair of `batch`, labelled; `shift`: positions of the answers minus their tokens."""
+    return View(
+        ids=batch.feeds["input_ids"][0].tolist(),
+        types=batch.feeds["token_type_ids"][0].tolist(),
+        starts=_shares([answer.first + shift for answer in answers]),
+        ends=_shares([answer.last + shift for answer in answers]),
+    )
 
 
 def _seeded(seed: str) -> random.Random:
@@ -498,4 +461,5 @@ def _collate(views: Sequence[View], padding: int) -> Batch:
         for side, shares in enumerate((view.starts, view.ends)):
             for position, share in shares.items():
                 targets[side, row, position] = share
-    return Batch(feeds, targets)
+    believed = np.array([view.believed for view in views], dtype=np.float32)
+    return Batch(feeds, targets, believed)

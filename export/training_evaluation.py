@@ -37,7 +37,7 @@ def evaluate(model: Any, corpus: Corpus, asked: list[Asked]) -> Score:
 
 def _own_window(corpus: Corpus, question: Asked) -> Window:
     """A window of full length with the first annotator's answer in its middle."""
-    room, answer = corpus.room(question), question.answers[0]
+    room, answer = corpus.room(question.ids), question.answers[0]
     tokens = len(corpus.contexts[question.context].ids)
     middle = (answer.first + answer.last + 1 - room) // 2
     first = max(0, min(middle, tokens - room))

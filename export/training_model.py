@@ -220,21 +220,52 @@ def forward(model: Any, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:
     return model(**given, output_hidden_states=hidden)
 
 
-def label_loss(output: Any, mask: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of starts and ends. Logits (batch, tokens), targets (2, batch, tokens)."""
+def label_losses(output: Any, mask: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of starts and ends, float32 (batch,): their mean, 0 in rows without a label.
+
+    Args:
+        output: logits (batch, tokens); `mask` likewise.
+        targets: (2, batch, tokens), as in `Batch`.
+    """
     sides = zip((output.start_logits, output.end_logits), targets, strict=True)
-    losses = [-(share * _log_softmax(logits, mask)).sum(-1).mean() for logits, share in sides]
+    losses = [-(share * _log_softmax(logits, mask)).sum(-1) for logits, share in sides]
     return (losses[0] + losses[1]) / 2
 
 
-def soft_loss(output: Any, taught: Any, mask: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Mean KL divergence to the teacher's starts and ends, times the temperature squared."""
+def soft_losses(output: Any, taught: Any, mask: torch.Tensor, temperature: float) -> torch.Tensor:
+    """KL divergence to the teacher's starts and ends, times the temperature squared: (batch,)."""
     losses = []
     for side in ("start_logits", "end_logits"):
         student = _log_softmax(output[side], mask, temperature)
         teacher = _log_softmax(taught[side], mask, temperature)
-        losses.append((teacher.exp() * (teacher - student)).sum(-1).mean())
+        losses.append((teacher.exp() * (teacher - student)).sum(-1))
     return (losses[0] + losses[1]) / 2 * temperature**2
+
+
+def distillation_loss(
+    output: Any,
+    taught: Any,
+    mask: torch.Tensor,
+    targets: torch.Tensor,
+    believed: torch.Tensor,
+    options: TrainingOptions,
+) -> torch.Tensor:
+    """Mean over rows: label and teacher weighed where the teacher is believed, else the label.
+
+    The hidden states' distance joins it, over the tokens of the rows that believe the teacher.
+
+    Args:
+        output, taught: of student and teacher; with hidden states where they have a weight.
+        believed: (batch,), 1 or 0, as in `Batch`.
+    """
+    labels = label_losses(output, mask, targets)
+    soft = soft_losses(output, taught, mask, options.temperature)
+    weighed = options.hard_share * labels + (1 - options.hard_share) * soft
+    loss = torch.where(believed > 0, weighed, labels).mean()
+    if options.hidden_weight > 0:
+        near = hidden_loss(output, taught, mask * believed[:, None])
+        loss = loss + options.hidden_weight * near
+    return loss
 
 
 def _log_softmax(
@@ -245,9 +276,14 @@ def _log_softmax(
 
 
 def hidden_loss(output: Any, taught: Any, mask: torch.Tensor) -> torch.Tensor:
-    """Mean squared distance of each layer's output to that of the teacher's layer as deep."""
+    """Mean squared distance of each layer's output to that of the teacher's layer as deep.
+
+    Over the tokens of `mask`; 0 where it has none.
+    """
     student, teacher = output.hidden_states[1:], taught.hidden_states[1:]
     real = mask.bool()
+    if not real.any():
+        return torch.zeros(())
     distances = [
         F.mse_loss(states[real].float(), teacher[place][real].float())
         for states, place in zip(student, _depths(len(student), len(teacher)), strict=True)

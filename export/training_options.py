@@ -47,6 +47,8 @@ class TrainingOptions:
         evaluated: at most so many held-out questions are asked, before and after.
         hard_share: weight of the labels against the teacher's distributions.
         hidden_weight: weight of the hidden states' distance; 0 leaves it out.
+        sibling_share: made-up English questions for one of several like things told apart by a
+            code, for each question; their label alone teaches.
         substitution_share: share of views with words replaced by their like; distillation only.
         cloze_share: cloze questions for each question, which only the teacher answers; the same.
         half: store the weights in FP16.
@@ -68,6 +70,7 @@ class TrainingOptions:
     window_tokens: int = 128
     short_share: float = 0.3
     negative_share: float = 0.45
+    sibling_share: float = 0.4
     held_out: float = 0.1
     evaluated: int = 300
     temperature: float = 2.0
@@ -244,6 +247,10 @@ def common_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--negative-share", type=click.FloatRange(0, 1),
                      default=usual.negative_share, show_default=True,
                      help="Examples without an answer for each one with."),
+        click.option("--sibling-share", type=click.FloatRange(0, 1),
+                     default=usual.sibling_share, show_default=True,
+                     help='Made-up questions, for each one given, that tell like things apart by '
+                          'a code ("well W1", not "well W2"). English: give 0 for others.'),
         click.option("--held-out", type=float, default=usual.held_out, show_default=True,
                      help="Share of contexts to evaluate on only."),
         click.option("--evaluated", type=click.IntRange(min=1), default=usual.evaluated,

@@ -30,15 +30,14 @@ from export.training import (  # noqa: E402
     distil,
     finetune,
 )
-from export.training_data import (  # noqa: E402
-    Corpus,
-    Position,
-    ViewOptions,
-    Views,
-    hold_out,
-    read_records,
+from export.training_data import Corpus, Position, ViewOptions, Views  # noqa: E402
+from export.training_model import (  # noqa: E402
+    choose_layers,
+    distillation_loss,
+    forward,
+    label_losses,
 )
-from export.training_model import choose_layers, forward, label_loss  # noqa: E402
+from export.training_records import hold_out, read_records  # noqa: E402
 from runtime.encoding import PairEncoder  # noqa: E402
 from runtime.errors import ExportError, UsageError  # noqa: E402
 from tests.tiny_models import FAMILIES, make_tokenizer  # noqa: E402
@@ -106,6 +105,7 @@ def options(folder: Path, output: Path, **changed: Any) -> TrainingOptions:
         batch_tokens=512,
         window_tokens=48,
         negative_share=0.1,  # more would contradict: every part is kept in ten towns
+        sibling_share=0.0,  # most of their words are unknown to this vocabulary
         train_word_embeddings=True,
         precision="fp32",
         threads=1,
@@ -398,6 +398,7 @@ def assert_resumable(views: Views, others: Views, interrupted: int, end: int) ->
         assert other[1:] == (position, done)
         assert (other[0].feeds["input_ids"] == batch.feeds["input_ids"]).all()
         assert (other[0].targets == batch.targets).all()
+        assert (other[0].believed == batch.believed).all()
 
 
 def test_targets_mark_the_answer_or_the_null_position(folder: Path) -> None:
@@ -585,9 +586,58 @@ def test_without_a_share_nothing_is_made_up(wide: Corpus) -> None:
 
 
 def test_made_up_views_can_be_resumed_too(wide: Corpus) -> None:
-    options = ViewOptions(56, 0.3, 0.5, 4096, cloze_share=0.7)
+    options = ViewOptions(56, 0.3, 0.5, 4096, sibling_share=0.4, cloze_share=0.7)
     views, others = (Views(wide, options, 5, substitution(wide, 0.5)) for _ in range(2))
     assert_resumable(views, others, 17, 40)
+
+
+def sibling_rows(corpus: Corpus, window_tokens: int) -> list[tuple[list[int], int, int]]:
+    """Ids, start and end of one epoch's sibling views, one for each question; the others count."""
+    made, believed = [], 0
+    views = Views(corpus, ViewOptions(window_tokens, 0.3, 0.0, 512, sibling_share=1.0), 0)
+    for batch, _, done in views.batches(Position()):
+        assert batch.believed.shape == (len(batch.feeds["input_ids"]),)
+        believed += int(batch.believed.sum())
+        for row in np.flatnonzero(batch.believed == 0):
+            assert batch.targets[:, row].sum(axis=1).tolist() == [1.0, 1.0]
+            start, end = batch.targets[:, row].argmax(axis=1).tolist()
+            length = int(batch.feeds["attention_mask"][row].sum())
+            made.append((batch.feeds["input_ids"][row, :length].tolist(), start, end))
+        if done >= 1:
+            break
+    assert believed == len(corpus.train)
+    return made
+
+
+def test_sibling_views_are_labelled_and_do_not_believe_the_teacher(wide: Corpus) -> None:
+    """Stories change towns with each other: such a view's label is a town, behind its "in"."""
+    made = sibling_rows(wide, 64)
+    tokenizer = wide.encoder.tokenizer
+    towns, absent = 0, 0
+    for ids, start, end in made:
+        words = [str(tokenizer.id_to_token(token)) for token in ids]
+        assert len(ids) <= 64
+        if start == 0:
+            assert end == 0
+            absent += 1
+            continue
+        assert words.index("[SEP]") < start <= end < len(ids) - 1
+        if words[start] in TOWNS:
+            towns += 1
+            assert (start, words[start - 1]) == (end, "in")
+    assert len(made) > 0.95 * len(wide.train)
+    assert 0.1 < absent / len(made) < 0.3
+    assert towns > 0.3 * len(made)
+
+
+def test_a_sibling_view_whose_answer_does_not_fit_is_left_out(wide: Corpus) -> None:
+    """Guards: cut off, its label would say "no answer" or name a token that is not there."""
+    whole, cut = sibling_rows(wide, 64), sibling_rows(wide, 32)
+    missing = len(whole) - len(cut)
+    empty = [sum(start == 0 for _, start, _ in made) for made in (whole, cut)]
+    assert missing > 0.1 * len(whole)
+    assert empty[1] < empty[0] + missing / 2
+    assert all(len(ids) <= 32 and end < len(ids) - 1 for ids, _, end in cut)
 
 
 def test_unlabelled_rows_add_nothing_to_the_label_loss() -> None:
@@ -595,11 +645,77 @@ def test_unlabelled_rows_add_nothing_to_the_label_loss() -> None:
     output = SimpleNamespace(start_logits=logits, end_logits=logits)
     targets = torch.zeros((2, 2, 6))
     mask = torch.ones((2, 6))
-    assert label_loss(output, mask, targets) == 0.0
+    assert label_losses(output, mask, targets).tolist() == [0.0, 0.0]
     targets[:, 0, 2] = 1.0
     alone = SimpleNamespace(start_logits=logits[:1], end_logits=logits[:1])
-    both = label_loss(output, mask, targets)
-    assert both == pytest.approx(float(label_loss(alone, mask[:1], targets[:, :1])) / 2)
+    both = label_losses(output, mask, targets)
+    assert both[1] == 0.0
+    assert both[0] == pytest.approx(float(label_losses(alone, mask[:1], targets[:, :1])[0]))
+
+
+def distilled(teacher: Any, believed: list[float]) -> tuple[float, list[Any]]:
+    """Loss of the same student and labels with another teacher, and its gradients."""
+    student, feeds = narrowable(), random_feeds(rows=len(believed))
+    targets = torch.zeros((2, *feeds["input_ids"].shape))
+    targets[:, range(len(believed)), [row % 4 for row in range(len(believed))]] = 1.0
+    loss = distillation_loss(
+        forward(student, feeds, hidden=True),
+        forward(teacher, feeds, hidden=True),
+        feeds["attention_mask"],
+        targets,
+        torch.tensor(believed),
+        TrainingOptions("", (), Path(), hidden_weight=0.7),
+    )
+    loss.backward()
+    gradients = [parameter.grad for parameter in student.parameters()]
+    return float(loss.detach()), [gradient for gradient in gradients if gradient is not None]
+
+
+def test_a_teacher_that_is_not_believed_changes_nothing() -> None:
+    """Its logits and hidden states: the same loss and gradients with any other, exactly."""
+    teacher, other = narrowable(), narrowable()
+    torch.manual_seed(7)
+    for parameter in other.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    teacher.requires_grad_(False)
+    other.requires_grad_(False)
+    loss, gradients = distilled(teacher, [0.0] * 4)
+    assert loss > 0
+    again, changed = distilled(other, [0.0] * 4)
+    assert again == loss
+    torch.testing.assert_close(changed, gradients, atol=0, rtol=0)
+    mixed, _ = distilled(teacher, [1.0, 1.0, 0.0, 0.0])
+    assert distilled(other, [1.0, 1.0, 0.0, 0.0])[0] > mixed + 0.1
+
+
+def test_student_of_sibling_views_resumes_to_the_same_weights(
+    folder: Path, tuned: TrainingReport
+) -> None:
+    """Tolerance 1e-5: the same views, dropout and moments; seed 0; FP32, one thread."""
+    begun = options(
+        *(folder, folder / "whole"),
+        model=str(tuned.output),
+        layers=2,
+        epochs=1,
+        evaluated=8,
+        sibling_share=0.8,
+        checkpoint_steps=2,
+    )
+
+    def interrupt(stage: str, share: float) -> None:
+        if stage.startswith("step") and share > 0.4:
+            raise KeyboardInterrupt
+
+    whole = distil(begun)
+    with pytest.raises(KeyboardInterrupt):
+        distil(replace(begun, output=folder / "parts"), interrupt)
+    parts = distil(replace(begun, output=folder / "parts", resume=True))
+    assert parts.steps == whole.steps
+    assert parts.options["sibling_share"] == 0.8
+    expected = load_file(whole.output / "model.safetensors")
+    resumed = load_file(parts.output / "model.safetensors")
+    for name, tensor in expected.items():
+        torch.testing.assert_close(resumed[name], tensor, atol=1e-5, rtol=0)
 
 
 def test_cloze_question_is_made_of_the_sentence() -> None:
@@ -623,7 +739,7 @@ def test_only_distillation_makes_views_up() -> None:
         result = CliRunner().invoke(command, ["finetune", "m", option, "0.5"])
         assert result.exit_code == 2
         assert "No such option" in result.output
-    assert {"cloze_share", "substitution_share"} <= set(
+    assert {"cloze_share", "substitution_share", "sibling_share"} <= set(
         TrainingOptions("", (), Path()).fingerprint()
     )
 
