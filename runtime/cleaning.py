@@ -33,7 +33,6 @@ _IN_CONTEXT = (
 )
 _LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
 _OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
-_RUN_OF_SPACES = re.compile(r" {2,}")
 _USUAL = b"\n" + bytes(range(ord(" "), ord("~") + 1))
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
 
@@ -141,10 +140,11 @@ def clean_block(text: str) -> str:
 
 def tidy(text: str) -> str:
     """A block of clean characters: stripped, single spaces."""
-    if "  " in text:
-        text = _RUN_OF_SPACES.sub(" ", text)
+    while "  " in text:
+        text = text.replace("  ", " ")
     if "\n" in text:
-        text = _MANY_LINE_ENDS.sub("\n\n", "\n".join(map(str.strip, text.split("\n"))))
+        text = text.replace(" \n", "\n").replace("\n ", "\n")
+        text = _MANY_LINE_ENDS.sub("\n\n", text)
     return text.strip()
 
 
@@ -478,11 +478,13 @@ _WARNING = re.compile(
     r"|警告|注意|危険|危险|تحذير|خطر"
 )
 _PAGE_LABEL = re.compile(
-    r"(?i)^\W*+(?:page|seite|p\.|pág(?:ina)?\.?|pagina|страница|стр\.)\s*\d{1,5}"
+    r"(?i)(?=[\Wpsс])"  # most lines begin with another letter
+    r"(?:\W*+(?:page|seite|p\.|pág(?:ina)?\.?|pagina|страница|стр\.)\s*\d{1,5}"
     r"(?:\s*(?:of|von|de|di|sur|van|из|/)\s*\d{1,5})?\W*$"
+    r"|\s*[-\u2013\u2014]\s*\d{1,4}\s*[-\u2013\u2014]\s*$)"
 )
-_DASHED_NUMBER = re.compile(r"^\s*[-\u2013\u2014]\s*\d{1,4}\s*[-\u2013\u2014]\s*$")
 _LEADER = re.compile(r"(?:(?:\. ?){4,}|(?: \.){2,}|\u2026{2,}|(?:· ?){4,}) *(\d{1,4})$")
+_LEADS = ("..", ". .", "\u2026\u2026", "··", "· ·")  # one of them is in whatever the pattern finds
 _CONTENTS_TITLE = re.compile(
     r"(?i)^\W*(?:table of contents|contents|inhalt(?:sverzeichnis)?|sommaire|table des matières|"
     r"índice|indice|sommario|inhoud(?:sopgave)?|содержание|оглавление|目次|目录)\W*$"
@@ -574,9 +576,7 @@ def _numbered_places(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, bo
 
 def is_page_label(text: str) -> bool:
     """Whether a line standing alone is nothing but a page number that says so itself."""
-    if len(text) > 40 or text[-1:].isalpha() or not _NUMBER.search(text):
-        return False
-    return bool(_PAGE_LABEL.match(text) or _DASHED_NUMBER.match(text))
+    return len(text) <= 40 and _PAGE_LABEL.match(text) is not None
 
 
 def contents_lines(lines: Sequence[str]) -> set[int]:
@@ -588,7 +588,8 @@ def contents_lines(lines: Sequence[str]) -> set[int]:
     leaders = [
         _Leader(index, line[: match.start()], int(match.group(1)))
         for index, line in enumerate(lines)
-        if line[-1:].isdigit() and (match := _LEADER.search(line)) and match.start()
+        if line[-1:].isdigit() and any(map(line.__contains__, _LEADS))
+        if (match := _LEADER.search(line)) and match.start()
     ]
     if len(leaders) < 3:
         return set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 from itertools import count, groupby
 
@@ -31,6 +32,7 @@ _UNDERLINES = '=-~*#^"'
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
 _RULE_ENDS = "-=_*~#.+|"
 _TWO_GAPS = re.compile(r"\S {2}\S.*\S {2}\S")
+_LETTERS = frozenset(string.ascii_letters)
 _LETTERED = frozenset((".", ")"))  # after a letter, or a letter in brackets, that numbers items
 _HEADING_LENGTH = 90
 _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
@@ -133,7 +135,13 @@ def _without_contents(pages: list[list[str]]) -> list[list[str]]:
     """The pages without tables of contents and lines that only number a page."""
     flat = [line for lines in pages for line in lines]
     dropped = contents_lines(flat)
-    dropped.update([i for i, line in enumerate(flat) if line and is_page_label(line)])
+    dropped.update(
+        [
+            i
+            for i, line in enumerate(flat)
+            if line and line[-1] not in _LETTERS and is_page_label(line)
+        ]
+    )
     if not dropped:
         return pages
     numbers = count()
