@@ -21,7 +21,7 @@ from itertools import chain
 import regex
 import Stemmer
 
-from runtime.cleaning import unusual_characters
+from runtime.cleaning import unusual_in
 from runtime.errors import UsageError
 
 # Raised whenever the same text would yield other terms: indexes are then rebuilt from the store.
@@ -205,11 +205,11 @@ class Analyzer:
 
     def _separated(self, text: str) -> bytes:
         """`text` with one blank or more for all that separates terms, ASCII in lower case."""
-        if not text.isascii():
-            for space in filter(str.isspace, unusual_characters(text)):
-                text = text.replace(space, " ")
         # In bytes: strings are translated one character after the other.
         data = text.encode("utf-8", "surrogatepass")
+        if not text.isascii():
+            for space in filter(str.isspace, unusual_in(data)):
+                data = data.replace(space.encode(), b" ")
         if _COMPOSES_WITH_SIGNS in text:
             return data.replace(b"\n", b" ")
         return data.translate(_BLANKS if self.stemmer == "turkish" else _LOWER_BLANKS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from runtime.cleaning import unusual_characters
+from runtime.cleaning import unusual_in
 from runtime.documents import Flag
 from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 
@@ -255,9 +255,9 @@ def _telling_places(text: str) -> dict[str, list[int]]:
 
 def _lower(text: str) -> bytes:
     """Lower case in UTF-8, as many characters as the text has."""
-    if text.isascii() or all(one.lower() == one for one in unusual_characters(text)):
-        # Much the fastest, but for ASCII only.
-        return text.encode("utf-8", "surrogatepass").lower()
+    data = text.encode("utf-8", "surrogatepass")
+    if text.isascii() or all(one.lower() == one for one in unusual_in(data)):
+        return data.lower()  # much the fastest, but for ASCII only
     lowered = text.lower()
     if len(lowered) != len(text):
         lowered = "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
