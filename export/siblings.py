@@ -37,8 +37,8 @@ NAMED = 0.6  # share of questions with a name in common that lose it rather than
 RENAMED = 0.35  # share of names that become another name instead of a designator
 REPLACED = 0.08  # share of other words whose place a designator takes; mostly it joins them
 
-_BESIDE = r"(?<![\w-])(?<!\d[.,])", r"(?![\w-]|[.,]\d)"  # a whole word or number is between these
-_WORD = re.compile(r"(?:\d[\d.,]*\d|\w[\w']*(?:-[\w']+)*)".join(_BESIDE))
+_BOUNDS = r"(?<![\w-])(?<!\d[.,])", r"(?![\w-]|[.,]\d)"  # of a whole word or number
+_WORD = re.compile(r"(?:\d[\d.,]*\d|\w[\w']*(?:-[\w']+)*)".join(_BOUNDS))
 _NAME = regex.compile(r"(?<=[\p{Ll},] )\p{Lu}\p{Ll}+(?: \p{Lu}\p{Ll}+)?")
 _ASKING = ("who", "when", "where", "why", "how", "which", "what")
 _AMOUNT = frozenset("many much long old far big".split())
@@ -116,7 +116,7 @@ class Siblings:
         count = min(rng.choice((1, 1, 1, 2, 3)), len(others))
         if len(names) < count + 2:
             return None
-        word = re.compile(re.escape(shared).join(_BESIDE), re.IGNORECASE)
+        word = re.compile(re.escape(shared).join(_BOUNDS), re.IGNORECASE)
         own = sentence.answer.of(sentence.text)
         copies = [
             _copy(sentence, word, name[0], answer)
@@ -138,10 +138,13 @@ class Siblings:
     def _other_names(
         self, shared: str, record: Record, rng: random.Random
     ) -> list[tuple[str, ...]]:
-        """The name itself, and others that neither question nor context knows."""
+        """The name itself, and others that neither question nor context knows, nor one another."""
         told = f"{record.question}\n{record.context}".lower()
-        drawn = dict.fromkeys(rng.sample(self._names, min(FAMILY - 1, len(self._names))))
-        return [(shared,), *((name,) for name in drawn if name.lower() not in told)]
+        names = [shared]
+        for name in rng.sample(self._names, min(FAMILY - 1, len(self._names))):
+            if name.lower() not in told and not any(n in name or name in n for n in names):
+                names.append(name)
+        return [(name,) for name in names]
 
 
 def _shortest(record: Record) -> Span:
