@@ -277,7 +277,7 @@ def test_folding_twice_is_folding_once(text: str) -> None:
 @pytest.mark.parametrize("stemmer", [None, "english", "turkish"])
 @given(
     parts=st.lists(
-        st.text("abCDIst'\".,-_/:+#é“()[]<=|~\u03381 \n\x1c\u2003", max_size=30)
+        st.text("abCDIst'\".,-_/:+#é“”’…—()[]<=|~\u03381 \n\x1c\u2003", max_size=30)
         | st.sampled_from(["x" * LONGEST_TERM, "Y" * (LONGEST_TERM + 1), " " * 70])
     )
 )
@@ -291,6 +291,15 @@ def test_short_cuts_give_what_the_full_analysis_gives(
     spelt = [analyzer._spell(chunk) for chunk in text.split()]
     slow = [term[:LONGEST_TERM] for chunk in spelt for term in analyzer._analyse(chunk) if term]
     assert analyzer.terms(text) == slow
+
+
+@given(st.text(st.characters(categories=["L"], max_codepoint=0xDFF), min_size=1, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_letters_of_spaced_scripts_are_one_word(letters: str) -> None:
+    """Analysis takes them for one without looking."""
+    assert [(match.lastgroup, match[0]) for match in _SPLIT.finditer(letters)] == [
+        ("word", letters)
+    ]
 
 
 @given(
