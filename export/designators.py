@@ -1,6 +1,7 @@
-"""Chance -> siblings: like things told apart by a code, a number or a letter, as manuals name them.
+"""Chance -> siblings: like things told apart by a code, a number or a word, as manuals name them.
 
-"pump W1" and "pump W2", "TK-103" and "TK-104", "version 2.3", "the M8 bolt", "24 V".
+"pump W1" and "pump W2", "TK-103" and "TK-104", "version 2.3", "the M8 bolt", "24 V", "the left
+valve"; and people, told apart by their names.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from export.sibling_words import words
+from export.sibling_words import capital, words
 
 FAMILY = 6  # siblings that are drawn together
+PEOPLE = 4  # people that are
 LETTERS = "ABCDEFGHKLMNPRSTVWXZ"
 VOLTAGES = (6, 12, 24, 48, 60, 110)  # and other nominal values
 
@@ -25,17 +27,29 @@ class Designator:
         code: as short as it may be said: "W1".
         noun: what it is, "pump"; None where it is not said.
         article: the name needs one: "the M8 bolt".
+        word: an adjective tells it from its siblings, which needs its noun: "left valve".
     """
 
     name: str
     code: str
     noun: str | None = None
     article: bool = False
+    word: bool = False
 
     @property
     def mark(self) -> str:
-        """What tells it from its siblings, without the noun: "W1", "3"."""
-        return self.code.removeprefix(f"{self.noun} ")
+        """What tells it from its siblings, without the noun: "W1", "3", "left"."""
+        return self.code.removeprefix(f"{self.noun} ").removesuffix(f" {self.noun}")
+
+    @property
+    def alone(self) -> bool:
+        """Whether the mark says enough without a noun: "W1", not "3", "B" or "left"."""
+        return len(self.mark) > 1 and self.mark[0].isalpha() and not self.word
+
+    def beside(self, noun: str) -> str:
+        """The mark, given to something else: "rice W1", "left rice"."""
+        before = self.word and self.mark.islower()
+        return f"{self.mark} {noun}" if before else f"{noun} {self.mark}"
 
     def said(self, *, definite: bool = False) -> str:
         """The name inside a sentence; `definite`: with an article wherever it may have one."""
@@ -51,6 +65,20 @@ def siblings(rng: random.Random) -> list[Designator]:
     [draw] = rng.choices([draw for draw, _ in _FAMILIES], [weight for _, weight in _FAMILIES])
     family = draw(rng)
     return [family(number) for number in rng.sample(range(FAMILY), FAMILY)]
+
+
+def people(rng: random.Random) -> list[Designator]:
+    """Four people; for short one of their two names, where no other of them has it."""
+    names: dict[tuple[str, str], None] = {}
+    while len(names) < PEOPLE:
+        names[rng.choice(words()["first names"]), rng.choice(words()["last names"])] = None
+    known = [part for name in names for part in name]
+
+    def person(first: str, last: str) -> Designator:
+        short, full = rng.choice((first, last)), f"{first} {last}"
+        return Designator(full, short if known.count(short) == 1 else full)
+
+    return [person(*name) for name in names]
 
 
 def _noun(rng: random.Random) -> str:
@@ -97,8 +125,23 @@ def _numbered(rng: random.Random) -> _Family:
 
 
 def _lettered(rng: random.Random) -> _Family:
-    noun, first = _noun(rng), ord("A") + rng.randint(0, 15)
+    """Mostly from A on, or near it."""
+    noun, first = _noun(rng), ord("A") + rng.choice((0, 0, 0, 1, 2, rng.randint(0, 15)))
     return lambda number: _whole(f"{noun} {chr(first + number)}", noun)
+
+
+def _described(rng: random.Random) -> _Family:
+    """By an adjective before the noun, or after it, with a capital: "left valve", "valve Left"."""
+    noun, after, article = _noun(rng), rng.random() < 0.2, rng.random() < 0.5
+    contrasts, further = rng.choice(words()["contrasts"]), words()["further"]
+    marks = list(dict.fromkeys([*contrasts, *further]))
+
+    def name(number: int) -> Designator:
+        mark = marks[number]
+        full = f"{noun} {capital(mark)}" if after else f"{mark} {noun}"
+        return Designator(full, full, noun, article=article and not after, word=True)
+
+    return name
 
 
 def _versioned(rng: random.Random) -> _Family:
@@ -147,10 +190,11 @@ def _whole(name: str, noun: str | None = None) -> Designator:
 
 
 _FAMILIES: tuple[tuple[Callable[[random.Random], _Family], int], ...] = (
-    (_coded, 30),
+    (_coded, 20),
     (_bare, 15),
-    (_numbered, 20),
-    (_lettered, 7),
+    (_numbered, 17),
+    (_lettered, 10),
+    (_described, 10),
     (_versioned, 8),
     (_sized, 7),
     (_rated, 6),

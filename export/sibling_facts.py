@@ -1,20 +1,32 @@
 """Siblings -> a made-up text with a fact about each of them, a question about one, and its answer.
 
 A relation ("is 3 m deep") is said of two to four siblings in one of the ways in which manuals say
-such things: sentences, lists, tables, fault lists. A pair is a fact that names several siblings at
-once ("P1 was replaced by P2"), so that a sibling may be the answer. The texts are English.
+such things: sentences, lists, tables, fault lists. Of people, who are siblings too, other things
+are said. A double tells two things in one clause ("delivers 4 l/min at 3 bar"). A pair is a fact
+that names several siblings at once ("P1 was replaced by P2"), so that a sibling may be the answer.
+Some questions are for a sibling or a value that the text does not have. The texts are English.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from export.designators import Designator
-from export.sibling_ways import Facts, Piece, Value, choose_way, values_of
-from export.sibling_words import Relation, capital, pairs, relations, values, words
+from export.sibling_ways import Facts, Piece, Value, Way, choose_way, double_clauses, values_of
+from export.sibling_words import (
+    Property,
+    Relation,
+    Topic,
+    capital,
+    doubles,
+    pairs,
+    topic,
+    values,
+    words,
+)
 from runtime.documents import Span
 
 ABSENT = 0.2  # share of questions for a sibling that the text does not have
@@ -42,18 +54,20 @@ def relation_view(siblings: Sequence[Designator], rng: random.Random) -> Sibling
     Args:
         siblings: six of one family; those that are not said may be asked for.
     """
-    relation = rng.choice(relations())
-    way = choose_way(relation, rng)
-    facts = _facts(siblings, relation, rng)
-    asked = rng.randrange(len(facts.said))
-    pieces = way.write(facts, rng)
-    wanted = _wanted(pieces, relation, rng)
-    text, answer = _composed(pieces, wanted, asked, rng)
-    absent = rng.random() < ABSENT
-    sibling = siblings[len(facts.said) if absent else asked]
-    asks = (*wanted.asks, *(ask.replace("{called}", wanted.called) for ask in way.asks))
-    question = rng.choice(asks).replace("{D}", _in_question(sibling, rng))
-    return SiblingView(unmarked(question, rng), text, None if absent else answer)
+    return _relation_view(topic("things"), siblings, rng)
+
+
+def people_view(people: Sequence[Designator], rng: random.Random) -> SiblingView:
+    """The same of one to three of four people."""
+    return _relation_view(topic("people"), people, rng)
+
+
+def double_view(siblings: Sequence[Designator], rng: random.Random) -> SiblingView:
+    """A question for one of the two values that a clause gives of each sibling."""
+    double, count = rng.choice(doubles()), rng.choice((2, 2, 2, 3))
+    pieces = double_clauses(_said(siblings[:count], rng), double, rng)
+    wanted = rng.choice(double.halves)
+    return _view(pieces, siblings, count, wanted, wanted.asks, rng)
 
 
 def pair_view(siblings: Sequence[Designator], rng: random.Random) -> SiblingView:
@@ -85,15 +99,45 @@ def unmarked(question: str, rng: random.Random) -> str:
     return question.rstrip("?") if rng.random() < UNMARKED else question
 
 
-def _facts(siblings: Sequence[Designator], relation: Relation, rng: random.Random) -> Facts:
-    count, definite = rng.choice((2, 2, 2, 3, 3, 4)), rng.random() < 0.25
-    chosen = siblings[:count]
+def _relation_view(told: Topic, siblings: Sequence[Designator], rng: random.Random) -> SiblingView:
+    relation, count = rng.choice(told.relations), rng.choice(told.counts)
+    way = choose_way(relation, count, rng)
+    pieces = way.write(_facts(told, relation, siblings[:count], rng), rng)
+    wanted = _wanted(pieces, relation, told, way, rng)
+    asks = (*wanted.asks, *(ask.replace("{called}", wanted.called) for ask in way.asks))
+    return _view(pieces, siblings, count, wanted, asks, rng)
+
+
+def _view(
+    pieces: Sequence[Piece],
+    siblings: Sequence[Designator],
+    count: int,
+    wanted: Property,
+    asks: Sequence[str],
+    rng: random.Random,
+) -> SiblingView:
+    """One of `asks`, put of one of the first `count` siblings, or of the next, who is not there."""
+    asked = count if rng.random() < ABSENT else rng.randrange(count)
+    text, answer = _composed(pieces, wanted, asked, rng)
+    question = rng.choice(asks).replace("{D}", _in_question(siblings[asked], rng))
+    return SiblingView(unmarked(question, rng), text, answer)
+
+
+def _facts(
+    told: Topic, relation: Relation, siblings: Sequence[Designator], rng: random.Random
+) -> Facts:
     return Facts(
-        said=[sibling.said(definite=definite) for sibling in chosen],
-        listed=[rng.choice((sibling.name, sibling.code)) for sibling in chosen],
+        topic=told,
+        said=_said(siblings, rng),
+        listed=[rng.choice((sibling.name, sibling.code)) for sibling in siblings],
         relation=relation,
-        values=values_of(relation, count, rng),
+        values=values_of(relation, len(siblings), rng),
     )
+
+
+def _said(siblings: Sequence[Designator], rng: random.Random) -> list[str]:
+    definite = rng.random() < 0.25
+    return [sibling.said(definite=definite) for sibling in siblings]
 
 
 def _in_question(sibling: Designator, rng: random.Random) -> str:
@@ -102,12 +146,20 @@ def _in_question(sibling: Designator, rng: random.Random) -> str:
     return sibling.said(definite=rng.random() < 0.15)
 
 
-def _wanted(pieces: Sequence[Piece], main: Relation, rng: random.Random) -> Relation:
-    """What is asked for: mostly the main relation, else another that the text has."""
-    others = {piece.relation for piece in pieces if isinstance(piece, Value)} - {main}
-    if others and rng.random() < SECOND_ASKED:
-        return rng.choice(sorted(others, key=lambda relation: relation.says))
-    return main
+def _wanted(
+    pieces: Sequence[Piece], main: Relation, told: Topic, way: Way, rng: random.Random
+) -> Relation:
+    """What is asked for: the main relation, another that the text has, or one that it has not."""
+    said = {piece.tells for piece in pieces if isinstance(piece, Value)}
+    if way.plain and rng.random() < told.untold:
+        return rng.choice([r for r in told.relations if not _may_be_told(r, said)])
+    others = [relation for relation in told.relations if relation in said - {main}]
+    return rng.choice(others) if others and rng.random() < SECOND_ASKED else main
+
+
+def _may_be_told(relation: Relation, said: Iterable[Property]) -> bool:
+    """What is to be done may stand between any sentences, of no sibling in particular."""
+    return relation.kind == "action" or any(relation.resembles(one) for one in said)
 
 
 def _fillers(rng: random.Random) -> tuple[str, str]:
@@ -120,16 +172,16 @@ def _fillers(rng: random.Random) -> tuple[str, str]:
 
 
 def _composed(
-    pieces: Sequence[Piece], wanted: Relation, sibling: int, rng: random.Random
+    pieces: Sequence[Piece], wanted: Property, sibling: int, rng: random.Random
 ) -> tuple[str, Span | None]:
-    """The text, and where in it the sibling's value of the relation stands."""
+    """The text, and where in it the sibling's value of this property stands, if it does."""
     text, after = _fillers(rng)
     answer = None
     for piece in pieces:
         if isinstance(piece, str):
             text += piece
             continue
-        if piece.relation == wanted and piece.sibling == sibling:
+        if piece.tells == wanted and piece.sibling == sibling:
             answer = Span(len(text), len(text) + len(piece.text))
         text += piece.text
     end = "\n" if text.endswith("\n") else " "

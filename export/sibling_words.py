@@ -14,22 +14,46 @@ WORDS = Path(__file__).parent / "data" / "siblings.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """What may be said of each sibling, with another value for each.
+class Property:
+    """What may be asked of each sibling, with another value for each.
 
     Attributes:
         kind: of the value, for `values`.
+        asks: questions for the value, with {D} for the sibling.
+    """
+
+    kind: str
+    asks: tuple[str, ...]
+
+    def clashes(self, other: Property) -> bool:
+        """Whether a question for this one's value might be answered with the other's."""
+        return (
+            self.kind == other.kind
+            or not set(self.asks).isdisjoint(other.asks)
+            or (self.asks[0].startswith("Where") and other.asks[0].startswith("Where"))
+        )
+
+    def resembles(self, other: Property) -> bool:
+        """Whether a text that tells the other might be taken to tell this one: group by group."""
+        groups = words()["groups"]
+        return self.clashes(other) or (
+            groups.get(self.kind, self.kind) == groups.get(other.kind, other.kind)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation(Property):
+    """What may be said of each sibling.
+
+    Attributes:
         says: what follows the sibling, with {V} for the value: "is {V} deep".
         called: what the value is: "depth".
-        asks: questions for the value, with {D} for the sibling.
         heading: of the value's column in a table; None: as it is called.
         in_full: it cannot be shortened to "W1 is 3 m deep, W2 4 m".
     """
 
-    kind: str
     says: str
     called: str
-    asks: tuple[str, ...]
     heading: str | None = None
     in_full: bool = False
 
@@ -41,11 +65,39 @@ class Relation:
     def measured(self) -> bool:
         return self.kind in words()["units"]
 
-    def clashes(self, other: Relation) -> bool:
-        """Whether a question for this one's value might be answered with the other's."""
-        return self.kind == other.kind or (
-            self.asks[0].startswith("Where") and other.asks[0].startswith("Where")
-        )
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Siblings of one sort, things or people, and what may be told of them.
+
+    Attributes:
+        relations: of which a text tells one or more.
+        heads: of a table's column of siblings.
+        links: between two things that are told of one sibling.
+        counts: how many siblings a text tells of, each as often.
+        untold: share of questions, where plain sentences are asked, for what they do not tell.
+    """
+
+    relations: tuple[Relation, ...]
+    heads: tuple[str, ...]
+    links: tuple[str, ...]
+    counts: tuple[int, ...]
+    untold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    """Two values of each sibling in one clause.
+
+    Attributes:
+        says: what follows the sibling, with {A} and {B} for the values: "delivers {A} at {B}".
+        halves: what A is and what B is.
+        short: what follows the second sibling and further ones in a list: "{A} at {B}".
+    """
+
+    says: str
+    halves: tuple[Property, Property]
+    short: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +121,29 @@ def words() -> dict[str, Any]:
 
 
 @cache
-def relations() -> tuple[Relation, ...]:
-    return tuple(Relation(**{**row, "asks": tuple(row["asks"])}) for row in words()["relations"])
+def topic(name: str) -> Topic:
+    """ "things" or "people"."""
+    row = words()["topics"][name]
+    return Topic(
+        relations=tuple(Relation(**_asking(relation)) for relation in row["relations"]),
+        heads=tuple(row["heads"]),
+        links=tuple(row["links"]),
+        counts=tuple(row["counts"]),
+        untold=row["untold"],
+    )
+
+
+@cache
+def doubles() -> tuple[Double, ...]:
+    def double(row: dict[str, Any]) -> Double:
+        first, second = (Property(**_asking(half)) for half in row["halves"])
+        return Double(row["says"], (first, second), row.get("short", row["says"]))
+
+    return tuple(double(row) for row in words()["doubles"])
+
+
+def _asking(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "asks": tuple(row["asks"])}
 
 
 @cache
@@ -131,6 +204,10 @@ def _thing(rng: random.Random) -> str:
     return "the " + _described(words()["machines"] + words()["places"], rng)
 
 
+def _day(rng: random.Random) -> str:
+    return str(rng.choice(words()["days"])) + rng.choice(("", " nights", " mornings"))
+
+
 def _date(rng: random.Random) -> str:
     day = f"{rng.randint(1, 28)} {rng.choice(words()['months'])}"
     return day + rng.choice(("", f" {rng.randint(1990, 2025)}"))
@@ -139,7 +216,11 @@ def _date(rng: random.Random) -> str:
 _COMPOSED: dict[str, Callable[[random.Random], str]] = {
     "place": _place,
     "thing": _thing,
+    "day": _day,
     "date": _date,
+    "phone": lambda rng: f"0{rng.randint(100, 999)} {rng.randint(100000, 999999)}",
+    "extension": lambda rng: str(rng.randint(100, 9999)),
+    "badge": lambda rng: f"{rng.choice(('', 'A', 'SN-', 'K'))}{rng.randint(1000, 99999)}",
     "share": lambda rng: f"{rng.randint(1, 99)} %",
     "year": lambda rng: str(rng.randint(1950, 2025)),
     "store": lambda rng: f"{rng.choice(words()['stores'])} {rng.randint(1, 40)}",

@@ -18,15 +18,28 @@ from dataclasses import dataclass
 
 import regex
 
-from export.designators import FAMILY, Designator, siblings
-from export.sibling_facts import ABSENT, SiblingView, pair_view, relation_view, unmarked
+from export.designators import FAMILY, Designator, people, siblings
+from export.sibling_facts import (
+    ABSENT,
+    SiblingView,
+    double_view,
+    pair_view,
+    people_view,
+    relation_view,
+    unmarked,
+)
 from export.sibling_words import capital
 from export.training_records import Record
 from runtime.documents import Span
 from runtime.sentences import sentence_spans
 
-REAL = 0.68  # share of views that are tried with a real question; two of three can be made
-PAIRS = 0.18  # share of pairs among those made up whole
+REAL = 0.42  # share of views that are tried with a real question; two of three can be made
+MADE_UP = (  # the others, and how often each is drawn
+    (relation_view, siblings, 33),
+    (double_view, siblings, 12),
+    (people_view, people, 6),
+    (pair_view, siblings, 7),
+)
 LONGEST_SENTENCE = 260  # characters
 LONGEST_ANSWER = 60  # characters of an answer that may take another's place
 BESIDE = 0.3  # share of texts that begin with the sentence before; as many end with the one after
@@ -89,11 +102,11 @@ class Siblings:
 
     def view(self, record: Record, rng: random.Random) -> SiblingView:
         """A view of this question, where one can be made of it, or one that is made up whole."""
-        family = siblings(rng)
-        real = self.real_view(record, family, rng) if rng.random() < REAL else None
+        real = self.real_view(record, siblings(rng), rng) if rng.random() < REAL else None
         if real is not None:
             return real
-        return (pair_view if rng.random() < PAIRS else relation_view)(family, rng)
+        [(make, draw, _)] = rng.choices(MADE_UP, [weight for *_, weight in MADE_UP])
+        return make(draw(rng), rng)
 
     def real_view(
         self, record: Record, family: Sequence[Designator], rng: random.Random
@@ -112,7 +125,11 @@ class Siblings:
         if not others or shared is None:
             return None
         renamed = shared[0].isupper() and rng.random() < RENAMED
-        names = self._other_names(shared, record, rng) if renamed else _marked(shared, family, rng)
+        names = (
+            self._other_names(shared, record, rng)
+            if renamed
+            else _marked(shared, _unsaid(family, sentence), rng)
+        )
         count = min(rng.choice((1, 1, 1, 2, 3)), len(others))
         if len(names) < count + 2:
             return None
@@ -191,15 +208,19 @@ def _shared_word(record: Record, sentence: _Sentence, rng: random.Random) -> str
     return rng.choice(shared)[0] if shared else None
 
 
+def _unsaid(family: Sequence[Designator], sentence: _Sentence) -> list[Designator]:
+    """Those whose mark the sentence does not have: an old pump is no sibling of the old pump."""
+    said = {word[0].lower() for word in _WORD.finditer(sentence.text)}
+    return [sibling for sibling in family if sibling.mark.lower() not in said]
+
+
 def _marked(shared: str, family: Sequence[Designator], rng: random.Random) -> list[tuple[str, ...]]:
     """For each sibling what may be said instead of the word: the first in the text as well."""
     if shared[0].isupper() or rng.random() < REPLACED:
         return [(sibling.name, sibling.code) for sibling in family]
-    marked: list[tuple[str, ...]] = [
-        (f"{shared} {sibling.mark}", sibling.mark) for sibling in family
+    return [
+        (sibling.beside(shared), *([sibling.mark] if sibling.alone else ())) for sibling in family
     ]
-    alone = len(marked[0][1]) > 1 and marked[0][1][0].isalpha()  # "W1", not "3" or "B"
-    return marked if alone else [pair[:1] for pair in marked]
 
 
 def _renamed(text: str, word: re.Pattern[str], name: str) -> str:
