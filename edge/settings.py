@@ -243,7 +243,7 @@ class Settings:
         True, FLAG, "question", "Let the verifier move the answer's boundaries."
     )
     rationale_tokens: int = _setting(
-        64, _integer(1), "question", "How long a rationale may grow, in the drafter's tokens."
+        128, _integer(1), "question", "How long a rationale may grow, in the drafter's tokens."
     )
     answer_tokens: int = _setting(30, _integer(1), "question", "The longest answer, in tokens.")
     exclude_flagged: bool = _setting(

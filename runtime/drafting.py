@@ -35,7 +35,7 @@ class DraftingOptions:
     """
 
     max_answer_tokens: int = 30
-    rationale_tokens: int = 64
+    rationale_tokens: int = 128
     candidates: int = 4
 
 
