@@ -22,7 +22,7 @@ def test_one_of_several_like_things(tmp_path: Path) -> None:
     """Guards: asked for well W1, the pair gave the depth of well W2 and was sure of it.
 
     Of 100 of these questions, F1 by standard RAG and with `auto`: 61.8 and 56.1 before the pair was
-    taught with sibling views, 76.3 and 79.0 since.
+    taught with sibling views, 76.2 and 79.3 since.
     """
     shell = Shell(tmp_path / "home", {"SPECRAG_DRAFTER": "", "SPECRAG_VERIFIER": ""})
     arguments = ("eval", "--dataset", SIBLINGS, "--limit", 100, "-k", 3, "--json")
