@@ -21,7 +21,7 @@ from itertools import chain
 import regex
 import Stemmer
 
-from runtime.cleaning import unusual_in
+from runtime.characters import unusual_in
 from runtime.errors import UsageError
 
 # Raised whenever the same text would yield other terms: indexes are then rebuilt from the store.

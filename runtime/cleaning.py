@@ -19,6 +19,8 @@ from itertools import pairwise
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+from runtime.characters import lower_case, unusual_characters, unusual_in
+
 # --- characters -----------------------------------------------------------------------------------
 
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
@@ -33,7 +35,6 @@ _IN_CONTEXT = (
 )
 _LETTER_FORMS = ((0xFB00, 0xFB06), (0xFB1D, 0xFBB1), (0xFBD3, 0xFBFF), (0xFE70, 0xFEFC))
 _OTHER_INVISIBLE = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0))
-_USUAL = b"\n" + bytes(range(ord(" "), ord("~") + 1))
 _MANY_LINE_ENDS = re.compile(r"\n{3,}")
 
 # Scripts in which a joiner changes what is read: Arabic, Syriac, N'Ko, Indic, Tibetan, Myanmar,
@@ -67,16 +68,6 @@ def clean_characters(text: str) -> str:
         if replacement is not None and character in text:
             text = _replaced(text, character, replacement)
     return unicodedata.normalize("NFC", text) if any(map(_composes, characters)) else text
-
-
-def unusual_characters(text: str) -> set[str]:
-    """The characters that are neither printable ASCII nor line ends."""
-    return unusual_in(text.encode("utf-8", "surrogatepass"))
-
-
-def unusual_in(data: bytes) -> set[str]:
-    """The same of a text in UTF-8."""
-    return set(data.translate(None, _USUAL).decode("utf-8", "surrogatepass"))
 
 
 @lru_cache(maxsize=8192)
@@ -397,14 +388,6 @@ def _words_apart(text: str) -> bytes:
     for character in filter(_NOT_OF_WORDS.match, characters):
         data = data.replace(character.encode("utf-8", "surrogatepass"), b" ")
     return b" %b " % _LOOSE_HYPHEN_IN_BYTES.sub(b" ", data.translate(_WORDS_APART))
-
-
-def lower_case(text: str) -> bytes:
-    """`text.lower()` in UTF-8; much the fastest where only ASCII changes."""
-    data = text.encode("utf-8", "surrogatepass")
-    if text.isascii() or all(one.lower() == one for one in unusual_in(data)):
-        return data.lower()
-    return text.lower().encode("utf-8", "surrogatepass")
 
 
 def _holds(text: bytes, part: bytes) -> bool:

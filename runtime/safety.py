@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from runtime.cleaning import unusual_in
+from runtime.characters import lower_case
 from runtime.documents import Flag
 from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 
@@ -255,13 +255,10 @@ def _telling_places(text: str) -> dict[str, list[int]]:
 
 def _lower(text: str) -> bytes:
     """Lower case in UTF-8, as many characters as the text has."""
-    data = text.encode("utf-8", "surrogatepass")
-    if text.isascii() or all(one.lower() == one for one in unusual_in(data)):
-        return data.lower()  # much the fastest, but for ASCII only
-    lowered = text.lower()
-    if len(lowered) != len(text):
-        lowered = "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
-    return lowered.encode("utf-8", "surrogatepass")
+    if "İ" in text:  # the only one whose lower case is two
+        text = "".join(c if c == "İ" else c.lower() for c in text)
+        return text.encode("utf-8", "surrogatepass")
+    return lower_case(text)
 
 
 def _duplication(text: str) -> list[Flag]:
