@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
+from edge.assembly import DEFAULT_BUNDLES
 from edge.cli import run_command
 from tests.tiny_models import CORPUS, make_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # of Linux
+
+DEFAULT_PAIR = {"SPECRAG_DRAFTER": "", "SPECRAG_VERIFIER": ""}  # instead of the tiny models
+needs_default_pair = pytest.mark.skipif(
+    not all((ROOT / "models" / name).is_dir() for name in DEFAULT_BUNDLES.values()),
+    reason="the default models are not in models/",
+)
 
 VALVE = (
     "The relief valve opens at 6.5 bar and must be tested every 12 months by the shift engineer."

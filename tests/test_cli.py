@@ -14,11 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from edge.assembly import DEFAULT_BUNDLES
 from edge.cli import LOCATIONS, cli
 from edge.command import Deferred
 from edge.commands.heavy import Workshop
-from tests.shell import ROOT, VALVE, Shell
+from tests.shell import DEFAULT_PAIR, ROOT, VALVE, Shell, needs_default_pair
 
 
 def commands() -> list[tuple[str, click.Command]]:
@@ -275,14 +274,11 @@ def test_ask_imports_only_what_answering_needs(shell: Shell) -> None:
     assert json.loads(done.stdout)["schema_version"] == 1
 
 
-@pytest.mark.skipif(
-    not all((ROOT / "models" / name).is_dir() for name in DEFAULT_BUNDLES.values()),
-    reason="the default models are not in models/",
-)
+@needs_default_pair
 def test_a_cold_question_with_the_default_models_is_cheap(shell: Shell) -> None:
     """Under 400 MB resident; the time is bounded as CPU time, which a busy machine inflates less
     than the clock (on two quiet cores the clock shows about two thirds of it)."""
-    shell.variables.update(SPECRAG_DRAFTER="", SPECRAG_VERIFIER="", SPECRAG_THREADS="")
+    shell.variables.update(DEFAULT_PAIR, SPECRAG_THREADS="")
     shell("add", ROOT / "examples" / "pumping-station")
     # A small process in between: a child's peak begins with that of the process it was forked from.
     measure = (

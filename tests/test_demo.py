@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.assembly import DEFAULT_BUNDLES
 from edge.demo import QUESTIONS, ROUTES, example_folder
-from tests.shell import VALVE, Shell, make_models
+from tests.shell import DEFAULT_PAIR, VALVE, Shell, make_models, needs_default_pair
 from tests.test_cli_ask import CITATION, has_shape
-
-DEFAULTS = Path(__file__).resolve().parent.parent / "models"
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +50,10 @@ def test_the_example_manual_is_there() -> None:
     assert len(list(example_folder().rglob("*.*"))) >= 12
 
 
-@pytest.mark.skipif(
-    not all((DEFAULTS / name).is_dir() for name in DEFAULT_BUNDLES.values()),
-    reason="the default models are not in models/",
-)
+@needs_default_pair
 def test_the_demo_itself(tmp_path: Path) -> None:
     """With the default models, each kind of answer occurs and every quote is an exact slice."""
-    shell = Shell(tmp_path / "home", {"SPECRAG_DRAFTER": "", "SPECRAG_VERIFIER": ""})
+    shell = Shell(tmp_path / "home", {**DEFAULT_PAIR})
     result = shell("demo", "--kb", tmp_path / "kb", "--deadline", "none", "--json")
     assert result.code == 0, result.json["routes"]
     assert set(ROUTES) <= set(result.json["routes"])

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from export.augmentation import Substitution, Words, cloze_question, whole_words  # noqa: E402
 from export.narrowing import feed_forward_width, narrow  # noqa: E402
+from export.reporting import Progress  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
@@ -143,6 +144,23 @@ def test_config_keeps_its_attention_dropout(tuned: TrainingReport) -> None:
     assert config["attention_probs_dropout_prob"] == 0.1
 
 
+def interrupting(error: type[BaseException], after: float = 0.4) -> Progress:
+    """Ends a run in its steps, once so much of it is done."""
+
+    def interrupt(stage: str, share: float) -> None:
+        if stage.startswith("step") and share > after:
+            raise error
+
+    return interrupt
+
+
+def same_weights(resumed: Path, expected: Path) -> None:
+    """Tolerance 1e-5."""
+    given = load_file(resumed / "model.safetensors")
+    for name, tensor in load_file(expected / "model.safetensors").items():
+        torch.testing.assert_close(given[name], tensor, atol=1e-5, rtol=0)
+
+
 def test_resumed_run_equals_the_uninterrupted_one(folder: Path, tuned: TrainingReport) -> None:
     """Tolerance 1e-5: the same batches, dropout and moments; seed 0; FP32, one thread."""
 
@@ -152,21 +170,14 @@ def test_resumed_run_equals_the_uninterrupted_one(folder: Path, tuned: TrainingR
     output = folder / "resumed"
     begun = options(folder, output, checkpoint_steps=10)
 
-    def interrupt(stage: str, share: float) -> None:
-        if stage.startswith("step") and share > 0.4:
-            raise Interrupted
-
     with pytest.raises(Interrupted):
-        finetune(begun, interrupt)
+        finetune(begun, interrupting(Interrupted))
     left = list((output / "checkpoints").iterdir())
     assert [place.name for place in left] == [max(place.name for place in left)]
     assert not (output / "training.json").exists()
     report = finetune(replace(begun, resume=True))
     assert report.steps == tuned.steps
-    expected = load_file(tuned.output / "model.safetensors")
-    resumed = load_file(output / "model.safetensors")
-    for name, tensor in expected.items():
-        torch.testing.assert_close(resumed[name], tensor, atol=1e-5, rtol=0)
+    same_weights(output, tuned.output)
     assert [p.loss for p in report.curve] == pytest.approx([p.loss for p in tuned.curve], abs=1e-4)
 
 
@@ -174,12 +185,8 @@ def test_resume_refuses_other_options_and_a_damaged_checkpoint(folder: Path) -> 
     output = folder / "refusals"
     begun = options(folder, output, checkpoint_steps=5)
 
-    def interrupt(stage: str, share: float) -> None:
-        if stage.startswith("step"):
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        finetune(begun, interrupt)
+        finetune(begun, interrupting(KeyboardInterrupt, after=0.0))
     with pytest.raises(UsageError, match="other options: learning_rate, seed"):
         finetune(replace(begun, resume=True, seed=1, learning_rate=1e-4))
     with pytest.raises(UsageError, match="output folder exists"):
@@ -362,12 +369,8 @@ def test_narrow_student_as_deep_as_its_teacher_learns_and_resumes(
         checkpoint_steps=10,
     )
 
-    def interrupt(stage: str, share: float) -> None:
-        if stage.startswith("step") and share > 0.4:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        distil(narrower, interrupt)
+        distil(narrower, interrupting(KeyboardInterrupt))
     report = distil(replace(narrower, resume=True))
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(report.output)
     assert (model.config.num_hidden_layers, model.config.intermediate_size) == (4, 16)
@@ -702,20 +705,13 @@ def test_student_of_sibling_views_resumes_to_the_same_weights(
         checkpoint_steps=2,
     )
 
-    def interrupt(stage: str, share: float) -> None:
-        if stage.startswith("step") and share > 0.4:
-            raise KeyboardInterrupt
-
     whole = distil(begun)
     with pytest.raises(KeyboardInterrupt):
-        distil(replace(begun, output=folder / "parts"), interrupt)
+        distil(replace(begun, output=folder / "parts"), interrupting(KeyboardInterrupt))
     parts = distil(replace(begun, output=folder / "parts", resume=True))
     assert parts.steps == whole.steps
     assert parts.options["sibling_share"] == 0.8
-    expected = load_file(whole.output / "model.safetensors")
-    resumed = load_file(parts.output / "model.safetensors")
-    for name, tensor in expected.items():
-        torch.testing.assert_close(resumed[name], tensor, atol=1e-5, rtol=0)
+    same_weights(parts.output, whole.output)
 
 
 def test_cloze_question_is_made_of_the_sentence() -> None:
