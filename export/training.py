@@ -42,6 +42,7 @@ from export.reporting import Progress, show_progress
 from export.training_data import Asked, Batch, Corpus, Position, ViewOptions, Views
 from export.training_evaluation import evaluate
 from export.training_model import (
+    Ensemble,
     Trainee,
     arithmetic,
     as_tensors,
@@ -93,12 +94,13 @@ def finetune(options: TrainingOptions, progress: Progress | None = None) -> Trai
 
 
 def distil(options: TrainingOptions, progress: Progress | None = None) -> TrainingReport:
-    """Teach a smaller student what `options.model` knows; writes it to `options.output`.
+    """Teach a student what `options.model` knows; writes it to `options.output`.
 
-    It has fewer layers, or narrower ones (`export.narrowing`), or both.
+    It has fewer layers, or narrower ones (`export.narrowing`), or both; or it is the teacher's
+    equal, born again (Furlanello et al. 2018, arXiv 1805.04770).
 
     Raises:
-        UsageError: the data or an option is no use, or the student would not be smaller.
+        UsageError: the data or an option is no use, or the student would be deeper.
         ExportError: the teacher cannot be loaded, or a checkpoint is damaged.
     """
     check_options(options)
@@ -108,15 +110,24 @@ def distil(options: TrainingOptions, progress: Progress | None = None) -> Traini
         require_same_vocabulary(student, teacher, options.student)
     else:
         student = choose_layers(teacher, options.layers)
-    deepest = depth_of(teacher) - (options.intermediate_size is None)  # narrower may be as deep
-    if depth_of(student) > deepest:
+    if depth_of(student) > depth_of(teacher):
         raise UsageError(
             f"The student has {depth_of(student)} layers, the teacher {depth_of(teacher)}",
-            where="--layers",
-            fix="A student needs fewer layers than its teacher, or a smaller --intermediate-size",
+            where="--layers" if options.student is None else "--student",
+            fix="A student has at most as many layers as its teacher",
         )
+    if options.ensemble:
+        teacher = Ensemble([teacher, *_further(options, teacher)])
     run = _Run("distil", options, student, tokenizer, teacher=teacher, progress=progress)
     return run.execute()
+
+
+def _further(options: TrainingOptions, teacher: Any) -> Iterator[Any]:
+    """The ensemble's other teachers."""
+    for name in options.ensemble:
+        model, _ = load_trainable(name, options.offline, head_required=True)
+        require_same_vocabulary(model, teacher, name)
+        yield model
 
 
 def _silent(stage: str, share: float) -> None:
@@ -451,7 +462,13 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
     type=click.IntRange(min=1),
     help="Neurons to keep in each feed-forward layer of the student.",
 )
-@click.option("--student", help="Start from this smaller checkpoint instead of TEACHER's layers.")
+@click.option("--student", help="Start from this checkpoint instead of TEACHER's layers.")
+@click.option(
+    "--ensemble",
+    multiple=True,
+    metavar="MODEL",
+    help="A further teacher: the mean of all their logits teaches. May be repeated.",
+)
 @click.option(
     "--temperature",
     type=float,
@@ -488,7 +505,7 @@ def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
     help="Cloze questions, without a label, for each question.",
 )
 def distil_command(teacher: str, as_json: bool, quiet: bool, **chosen: Any) -> None:
-    """Teach a student with fewer or narrower layers what TEACHER knows."""
+    """Teach a student with fewer, narrower or equal layers what TEACHER knows."""
     _run(distil, {"model": teacher, **chosen}, as_json=as_json, quiet=quiet)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,33 @@ def as_tensors(feeds: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value) for name, value in feeds.items()}
 
 
+class Ensemble(torch.nn.Module):  # type: ignore[misc]
+    """Teachers that speak with one voice: the mean of their logits, the first one's hidden states.
+
+    (Hinton et al. 2015, arXiv 1503.02531, section 3.)
+    """
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        super().__init__()
+        self.members = torch.nn.ModuleList(members)
+
+    @property
+    def config(self) -> Any:
+        return self.members[0].config
+
+    def get_input_embeddings(self) -> Any:
+        return self.members[0].get_input_embeddings()
+
+    def forward(self, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:
+        said = [forward(one, feeds, hidden=hidden and not i) for i, one in enumerate(self.members)]
+        for side in ("start_logits", "end_logits"):
+            said[0][side] = torch.stack([one[side] for one in said]).mean(0)
+        return said[0]
+
+
 def forward(model: Any, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:
+    if isinstance(model, Ensemble):
+        return model(feeds, hidden=hidden)
     given = {"input_ids": feeds["input_ids"], "attention_mask": feeds["attention_mask"]}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         given["token_type_ids"] = feeds["token_type_ids"]

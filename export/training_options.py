@@ -36,7 +36,8 @@ class TrainingOptions:
         model: hub id or folder: the start of fine-tuning, the teacher of distillation.
         data: SQuAD JSON or JSON lines.
         output: a new folder; with `resume` one with checkpoints in it.
-        student: distillation starts from this smaller checkpoint instead of the teacher's layers.
+        student: distillation starts from this checkpoint instead of the teacher's layers.
+        ensemble: further teachers; the mean of the logits of all teaches.
         layers: how many layers the student gets, or which of the teacher's, counted from 0.
         intermediate_size: neurons the student keeps in each feed-forward layer; None: all.
         epochs: passes over the training questions; the learning rate falls linearly to 0.
@@ -58,6 +59,7 @@ class TrainingOptions:
     data: tuple[Path, ...]
     output: Path
     student: str | None = None
+    ensemble: tuple[str, ...] = ()
     layers: int | tuple[int, ...] | None = None
     intermediate_size: int | None = None
     epochs: float = 3.0

@@ -33,9 +33,11 @@ from export.training import (  # noqa: E402
 )
 from export.training_data import Corpus, Position, ViewOptions, Views  # noqa: E402
 from export.training_model import (  # noqa: E402
+    Ensemble,
     choose_layers,
     distillation_loss,
     forward,
+    frozen,
     label_losses,
 )
 from export.training_records import hold_out, read_records  # noqa: E402
@@ -234,16 +236,50 @@ def test_distilled_student_learns_from_the_teacher(folder: Path, tuned: Training
     assert not any("layer.2." in name for name in weights)
 
 
-def test_student_as_deep_as_its_teacher_is_refused(folder: Path) -> None:
-    """A narrower one may be as deep; guards that it could be deeper, its last layers taught by the
-    wrong ones."""
-    with pytest.raises(UsageError, match="4 layers, the teacher 4"):
-        distil(options(folder, folder / "none", layers=4))
-    deeper = options(folder, folder / "none", layers=(0, 1, 2, 3, 3), intermediate_size=16)
+def test_student_deeper_than_its_teacher_is_refused(folder: Path) -> None:
+    """Guards that its last layers would be taught by the wrong ones."""
     with pytest.raises(UsageError, match="5 layers, the teacher 4"):
-        distil(deeper)
+        distil(options(folder, folder / "none", layers=(0, 1, 2, 3, 3)))
     with pytest.raises(UsageError, match="layers 0 to 3"):
         distil(options(folder, folder / "none", layers=(0, 7)))
+    assert not (folder / "none").exists()
+
+
+def test_student_is_born_again_by_an_ensemble(folder: Path, tuned: TrainingReport) -> None:
+    """As deep as its teachers, of which one knows nothing; guards that only the first was heard."""
+    run = options(
+        *(folder, folder / "again"),
+        model=str(tuned.output),
+        layers=4,
+        ensemble=(str(folder / "model"),),
+        hard_share=0.0,
+        hidden_weight=0.0,
+        epochs=12,
+    )
+    report = distil(run)
+    assert report.layers == 4
+    assert report.options["ensemble"] == [str(folder / "model")]
+    alone = distil(replace(run, output=folder / "again-alone", ensemble=()))
+    assert alone.curve[0].loss < 0.2 * report.curve[0].loss  # it begins as its only teacher
+    assert report.curve[-1].loss < 0.5 * report.curve[0].loss
+
+
+def test_ensemble_says_the_mean_of_its_logits_and_the_first_one_s_states() -> None:
+    first, second, feeds = narrowable(), narrowable(width=32), random_feeds()
+    both = frozen(Ensemble([first, second]), torch.float32)
+    said, one, two = (forward(model, feeds, hidden=True) for model in (both, first, second))
+    for side in ("start_logits", "end_logits"):
+        assert not torch.allclose(one[side], two[side])
+        assert torch.allclose(said[side], (one[side] + two[side]) / 2)
+    for state, expected in zip(said.hidden_states, one.hidden_states, strict=True):
+        assert torch.equal(state, expected)
+
+
+def test_teachers_with_another_vocabulary_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "model", tmp_path / "other")
+    narrowable().save_pretrained(tmp_path / "other")
+    with pytest.raises(UsageError, match="must share one tokenizer"):
+        distil(options(folder, folder / "none", ensemble=(str(tmp_path / "other"),)))
     assert not (folder / "none").exists()
 
 
@@ -877,12 +913,14 @@ def test_command_trains_and_prints_one_json_object(folder: Path) -> None:
         *("distil", str(folder / "model"), "--data", str(folder / "data.jsonl")),
         *("-o", str(folder / "by-command"), "--layers", "0,3", "--epochs", "1"),
         *("--window-tokens", "48", "--batch-tokens", "512", "--precision", "fp32"),
+        *("--ensemble", str(folder / "model"), "--ensemble", str(folder / "model")),
         *("--minutes", "5", "--threads", "1", "--offline", "--json", "--quiet"),
     ]
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     report = json.loads(result.stdout)
     assert report["kind"] == "distil"
     assert report["layers"] == 2
+    assert report["options"]["ensemble"] == [str(folder / "model")] * 2
     assert report["epochs"] == pytest.approx(1.0, abs=0.05)
 
 
