@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,17 +139,14 @@ def run_command(
 
     A SIGTERM ends it like Ctrl-C does, so that the unfinished folder is removed.
     """
-    previous = signal.signal(signal.SIGTERM, _interrupt)
     if chosen["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        with show_progress(not quiet) as progress:
+        with show_progress(not quiet) as show, _interruptible(show) as progress:
             report = export(ExportOptions(**chosen), progress)
     except SpecragError as error:
         print_failure(error, as_json)
         raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
     if as_json:
         print(json.dumps(report.to_json(), ensure_ascii=False))
     else:
@@ -164,5 +162,28 @@ def run_script(command: click.Command) -> None:
         sys.exit(error.exit_code)
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+@contextmanager
+def _interruptible(show: Progress) -> Iterator[Progress]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt, and so does the next progress if that was lost.
+
+    Python drops what is raised in a destructor or a weak reference's callback, and a signal may
+    well come while a library is in one.
+    """
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    def progress(stage: str, share: float) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        show(stage, share)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield progress
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

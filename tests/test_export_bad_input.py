@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -23,7 +24,7 @@ from export.bundling import unfinished_folder
 from export.checkpoint import load_model, open_checkpoint, save_tokenizer
 from export.drafter import command as drafter_command
 from export.drafter import export_drafter
-from export.options import ExportOptions
+from export.options import ExportOptions, run_command
 from export.reporting import NothingPassed
 from export.verifier import export_verifier
 from models.bundle import open_bundle
@@ -303,6 +304,27 @@ def test_terminated_export_leaves_nothing(tmp_path, bert):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) != 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_lost_in_a_library_is_raised_again_by_the_next_progress(number):
+    """Guards that an export goes on as if nobody had asked it to stop (seen once in a test run)."""
+
+    reached = []
+
+    def export(_, progress):
+        progress("before", 0.0)
+        with contextlib.suppress(KeyboardInterrupt):  # as Python drops what a destructor raises
+            signal.raise_signal(number)
+        reached.append("after the signal")
+        progress("after", 1.0)
+        reached.append("after the progress")
+
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        run_command(export, {"offline": False}, as_json=False, quiet=True)
+    assert reached == ["after the signal"]
+    assert signal.getsignal(number) is before
 
 
 def test_killed_export_is_cleared_by_the_next(tmp_path, bert):
