@@ -19,7 +19,6 @@ import click
 from edge.command import Deferred, common_options, show_error
 from runtime.errors import SpecragError, UsageError
 
-INTERNAL_FAULT = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 COMPLETION = "_SPECRAG_COMPLETE"  # click's variable, set by the completion scripts
@@ -49,12 +48,18 @@ SECTIONS: Mapping[str, Mapping[str, str | Deferred]] = {
     },
     "Models": {
         "bundle": "edge.commands.bundle:bundle",
-        "export": "edge.commands.heavy:export",
-        "train": "edge.commands.heavy:train",
-        "calibrate": "edge.commands.heavy:calibrate",
+        "export": "edge.commands.workshop:export",
+        "train": "edge.commands.workshop:train",
+        "calibrate": "edge.commands.workshop:calibrate",
     },
 }
 LOCATIONS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class InternalFault(SpecragError):
+    """What no part of specrag has foreseen."""
+
+    exit_code = 70  # sysexits.h: EX_SOFTWARE
 
 
 class Interrupted(Exception):
@@ -221,12 +226,12 @@ def _fault(error: Exception, as_json: bool, debug: bool) -> int:
         show_error(gone, as_json=as_json)
         return gone.exit_code
     lines = "the lines above" if debug else "what the same command prints with --debug"
-    fault = SpecragError(
+    fault = InternalFault(
         f"specrag itself failed: {type(error).__name__}: {error}",
         fix=f"Please report it (see CONTRIBUTING.md) with {lines}",
     )
-    show_error(fault, as_json=as_json, kind="InternalFault")
-    return INTERNAL_FAULT
+    show_error(fault, as_json=as_json)
+    return fault.exit_code
 
 
 def _has_working_folder() -> bool:

@@ -234,17 +234,12 @@ def _examples(examples: Sequence[str]) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
 
 
-def show_error(error: SpecragError, *, as_json: bool, kind: str | None = None) -> None:
-    """One error, in the one shape: JSON on standard output, or red on standard error.
-
-    Args:
-        kind: instead of the error's class.
-    """
-    what, where, fix = error.what, error.where, error.fix
+def show_error(error: SpecragError, *, as_json: bool) -> None:
+    """One error, in the one shape: JSON on standard output, or red on standard error."""
     if as_json:
-        told = {"what": what, "where": where, "fix": fix, "kind": kind or type(error).__name__}
-        write_json({"schema_version": SCHEMA_VERSION, "error": told})
+        write_json({"schema_version": SCHEMA_VERSION, **error.to_json()})
         return
+    what, where, fix = error.what, error.where, error.fix
     screen = open_screen(sys.stderr)
     screen.line(("error: ", "bad"), (printable(what), "strong"))
     if where:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from export.fitting import fit
-from export.options import run_script
 from export.parity import GateQuestion, read_questions
-from export.reporting import Progress, show_progress
-from models.bundle import Bundle, describe_file, open_bundle, write_manifest
+from export.reporting import Progress
+from models.bundle import Bundle, describe_file, write_manifest
 from runtime.answer_metrics import token_f1
 from runtime.calibration import FILE, SCORE, CalibrationMap
 from runtime.documents import ParsedDocument
@@ -225,56 +222,8 @@ def summary(fitted: CalibrationMap) -> dict[str, Any]:
     return {"kind": fitted.kind, **{name: fitted.facts[name] for name in names}}
 
 
-@click.command("calibrate")
-@click.option(
-    "--drafter", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Its bundle."
-)
-@click.option(
-    "--verifier", required=True, type=click.Path(path_type=Path), metavar="DIR",
-    help="Its bundle; the maps are stored in it.",
-)  # fmt: skip
-@click.option(
-    "--data", required=True, multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Questions that neither model was trained on: SQuAD JSON or JSON lines. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--distractors", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Contexts to search besides. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--questions", type=click.IntRange(min=100), default=1500, show_default=True,
-    help="Ask at most so many.",
-)  # fmt: skip
-@click.option(
-    "--absent", type=click.FloatRange(0.0, 0.9), default=0.2, show_default=True,
-    help="Share of contexts kept out, so that their questions have no answer.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=int, default=0, show_default=True,
-    help="Chooses the questions and the contexts kept out.",
-)  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of each model.")
-@click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-def command(
-    drafter: Path, verifier: Path, dry_run: bool, as_json: bool, quiet: bool, **chosen: Any
-) -> None:
-    """Fit the map from scores to probabilities, and store it in the verifier's bundle."""
-    reads, judges = open_bundle(drafter, role="drafter"), open_bundle(verifier, role="verifier")
-    with show_progress(not quiet) as progress:
-        maps = calibrate(reads, judges, CalibrationOptions(**chosen), progress)
-    if not dry_run:
-        store(judges, reads, maps)
-    if as_json:
-        raw = {route: fitted.to_json() for route, fitted in maps.items()}
-        print(json.dumps({"stored": not dry_run, "maps": raw}))
-    else:
-        _print_maps(maps)
-        print("Nothing stored." if dry_run else f"Stored in {verifier / FILE}", file=sys.stderr)
-
-
-def _print_maps(maps: dict[str, CalibrationMap]) -> None:
+def print_maps(maps: dict[str, CalibrationMap]) -> None:
+    """The figures as a table, to standard output."""
     from rich.console import Console
     from rich.table import Table
 
@@ -295,4 +244,6 @@ def _print_maps(maps: dict[str, CalibrationMap]) -> None:
 
 
 if __name__ == "__main__":
-    run_script(command)
+    from export.commands import calibrate_command, run_script
+
+    run_script(calibrate_command)

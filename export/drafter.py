@@ -12,16 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
 import onnx
 
 from export import bundling, graph, static
-from export.options import ExportOptions, common_options, run_command, run_script
+from export.options import DrafterTarget, ExportOptions
 from export.quantization import (
-    TARGETS,
     SaturationProof,
     Scheme,
-    Target,
     prove_no_saturation,
     quantise_dynamic,
     quantised_share,
@@ -42,7 +39,7 @@ GRAPH = "model.int8.onnx"
 
 
 def export_drafter(
-    model: str, output: Path, target: Target, options: ExportOptions, progress: Progress
+    model: str, output: Path, target: DrafterTarget, options: ExportOptions, progress: Progress
 ) -> ExportReport:
     """Export `model` to an INT8 bundle in the new folder `output`.
 
@@ -94,7 +91,7 @@ def export_drafter(
     )
 
 
-def _first_that_passes(source: Source, target: Target) -> tuple[Scheme, list[Attempt], Path]:
+def _first_that_passes(source: Source, target: DrafterTarget) -> tuple[Scheme, list[Attempt], Path]:
     """Try the schemes in order of speed; the last attempt in the list is the one that passed."""
     attempts: list[Attempt] = []
     bases = _Bases(source)
@@ -154,14 +151,14 @@ class _Bases:
         return path
 
 
-def _saturation(made: Path, target: Target) -> SaturationProof | None:
+def _saturation(made: Path, target: DrafterTarget) -> SaturationProof | None:
     """The proof for the one target whose instructions add with saturation."""
     return prove_no_saturation(onnx.load(str(made))) if target == "x86" else None
 
 
 def _details(
     scheme: Scheme,
-    target: Target,
+    target: DrafterTarget,
     quantised: onnx.ModelProto,
     latency: dict[str, Any],
     lengths: tuple[int, ...],
@@ -185,26 +182,7 @@ def _why(attempts: list[Attempt]) -> str:
     return f"the fastest that passed the gate; before it failed {', '.join(failed)}"
 
 
-@click.command("drafter")
-@common_options
-@click.option(
-    "--target",
-    type=click.Choice(TARGETS),
-    default="x86",
-    show_default=True,
-    help="Where the drafter will run. x86 is right on every x86; x86-vnni needs VNNI.",
-)
-def command(
-    model: str, output: Path, target: Target, as_json: bool, quiet: bool, **chosen: Any
-) -> None:
-    """Make an INT8 drafter bundle from MODEL, a hub id or a folder."""
-    run_command(
-        lambda options, progress: export_drafter(model, output, target, options, progress),
-        chosen,
-        as_json=as_json,
-        quiet=quiet,
-    )
-
-
 if __name__ == "__main__":
-    run_script(command)
+    from export.commands import drafter_command, run_script
+
+    run_script(drafter_command)

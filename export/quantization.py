@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from export import channels, graph, rows
+from export.options import DrafterTarget
 
-Target = Literal["x86", "x86-vnni", "arm64", "openvino", "qnn"]
-TARGETS: tuple[Target, ...] = ("x86", "x86-vnni", "arm64", "openvino", "qnn")
 LARGEST_ACTIVATION = 255
 INT16 = (-32768, 32767)
 # For each node type: where its quantised weight stands among the inputs.
@@ -57,7 +56,7 @@ class Scheme:
     whole: bool = False
 
 
-def schemes_for(target: Target) -> tuple[Scheme, ...]:
+def schemes_for(target: DrafterTarget) -> tuple[Scheme, ...]:
     """The schemes of a target, fastest first."""
     if target == "openvino":
         return _static_ladder()

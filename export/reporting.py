@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 from export.latency import LatencyReport
 from export.parity import GateReport
 from models.bundle import Manifest
-from runtime.errors import GateFailed, SpecragError
+from runtime.errors import GateFailed
 
 Progress = Callable[[str, float], None]
 SCHEMA_VERSION = 1  # of the JSON that every command prints
@@ -98,6 +97,10 @@ class NothingPassed(GateFailed):
         super().__init__(what, where=where, fix=fix)
         self.attempts = tuple(attempts)
 
+    def to_json(self) -> dict[str, Any]:
+        """The error, and what was tried before it."""
+        return {**super().to_json(), "attempts": [one.to_json() for one in self.attempts]}
+
 
 def print_report(report: ExportReport) -> None:
     """The tables, to standard output."""
@@ -112,25 +115,11 @@ def print_report(report: ExportReport) -> None:
     console.print(f"Bundle: {report.output}", soft_wrap=True)
 
 
-def print_failure(error: SpecragError, as_json: bool) -> None:
-    """What was tried before the error, on standard output; the error itself is not printed."""
-    attempts = error.attempts if isinstance(error, NothingPassed) else ()
-    if as_json:
-        raw = {
-            "schema_version": SCHEMA_VERSION,
-            "error": {
-                "what": error.what,
-                "where": error.where,
-                "fix": error.fix,
-                "kind": type(error).__name__,
-            },
-            "attempts": [attempt.to_json() for attempt in attempts],
-        }
-        print(json.dumps(raw, ensure_ascii=False))
-    elif attempts:
-        from rich.console import Console
+def print_attempts(attempts: Sequence[Attempt]) -> None:
+    """What was tried in vain, to standard output."""
+    from rich.console import Console
 
-        Console(highlight=False).print(_attempts_table(attempts))
+    Console(highlight=False).print(_attempts_table(attempts))
 
 
 def _facts_table(report: ExportReport) -> Any:

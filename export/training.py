@@ -22,14 +22,13 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import torch
 from safetensors import SafetensorError
@@ -37,8 +36,7 @@ from safetensors.torch import load_file, save_file
 
 from export.graph import quiet
 from export.narrowing import narrow
-from export.options import run_script
-from export.reporting import Progress, show_progress
+from export.reporting import Progress
 from export.training_data import Asked, Batch, Corpus, Position, ViewOptions, Views
 from export.training_evaluation import evaluate
 from export.training_model import (
@@ -66,9 +64,7 @@ from export.training_options import (
     TrainingReport,
     check_options,
     clock,
-    common_options,
     draw_curve,
-    print_report,
 )
 from export.training_records import hold_out, read_records
 from runtime.encoding import PairEncoder
@@ -414,109 +410,7 @@ def _corpus(options: TrainingOptions, model: Any, tokenizer: Any) -> Iterator[Co
         corpus.close()
 
 
-def _layers(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
-    """A number of layers ("3"), or the layers themselves ("0,2,5")."""
-    if text is None:
-        return None
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise click.BadParameter('give a number, such as 3, or layers, such as "0,2,5"') from error
-    return numbers if "," in text else numbers[0]
-
-
-def _run(
-    train: Callable[[TrainingOptions, Progress], TrainingReport],
-    chosen: dict[str, Any],
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    options = TrainingOptions(**chosen)
-    with show_progress(not quiet) as progress:
-        report = train(options, progress)
-    if as_json:
-        print(json.dumps(report.to_json(), ensure_ascii=False))
-    else:
-        print_report(report)
-
-
-@click.command("finetune")
-@click.argument("model")
-@common_options
-def finetune_command(as_json: bool, quiet: bool, **chosen: Any) -> None:
-    """Train MODEL, a hub id or a folder, on questions with answers."""
-    _run(finetune, chosen, as_json=as_json, quiet=quiet)
-
-
-@click.command("distil")
-@click.argument("teacher")
-@common_options
-@click.option(
-    "--layers",
-    callback=_layers,
-    help='How many of the teacher\'s, or which: "0,2,5"; half if left out.',
-)
-@click.option(
-    "--intermediate-size",
-    type=click.IntRange(min=1),
-    help="Neurons to keep in each feed-forward layer of the student.",
-)
-@click.option("--student", help="Start from this checkpoint instead of TEACHER's layers.")
-@click.option(
-    "--ensemble",
-    multiple=True,
-    metavar="MODEL",
-    help="A further teacher: the mean of all their logits teaches. May be repeated.",
-)
-@click.option(
-    "--temperature",
-    type=float,
-    default=2.0,
-    show_default=True,
-    help="Softens the teacher's distributions.",
-)
-@click.option(
-    "--hard-share",
-    type=click.FloatRange(0, 1),
-    default=0.2,
-    show_default=True,
-    help="Weight of the labels against the teacher.",
-)
-@click.option(
-    "--hidden-weight",
-    type=click.FloatRange(min=0),
-    default=1.0,
-    show_default=True,
-    help="Weight of the hidden states' distance.",
-)
-@click.option(
-    "--substitution-share",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Examples with words replaced by others like them.",
-)
-@click.option(
-    "--cloze-share",
-    type=click.FloatRange(0, 1),
-    default=0.7,
-    show_default=True,
-    help="Cloze questions, without a label, for each question.",
-)
-def distil_command(teacher: str, as_json: bool, quiet: bool, **chosen: Any) -> None:
-    """Teach a student with fewer, narrower or equal layers what TEACHER knows."""
-    _run(distil, {"model": teacher, **chosen}, as_json=as_json, quiet=quiet)
-
-
-@click.group("train")
-def command() -> None:
-    """Fine-tune a model, or distil a smaller one from it."""
-
-
-command.add_command(finetune_command)
-command.add_command(distil_command)
-
-
 if __name__ == "__main__":
-    run_script(command)
+    from export.commands import run_script, train
+
+    run_script(train)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import click
 
 from runtime.errors import UsageError
 
@@ -177,7 +174,7 @@ def check_options(options: TrainingOptions) -> None:
         raise UsageError("No training data", where="--data", fix="Name at least one file")
 
 
-def print_report(report: TrainingReport) -> None:
+def print_training(report: TrainingReport) -> None:
     """The figures as a table, to standard output."""
     from rich.console import Console
     from rich.table import Table
@@ -219,61 +216,3 @@ def draw_curve(report: TrainingReport, path: Path) -> None:
 def clock(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-
-
-def common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that both commands have."""
-    usual = TrainingOptions("", (), Path())
-    file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    decorators = (
-        click.option("--data", type=file, multiple=True, required=True, metavar="FILE",
-                     help="SQuAD JSON, or JSON lines of question, context, answer, rationale."),
-        click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
-                     help="A new folder for the model."),
-        click.option("--epochs", type=float, default=usual.epochs, show_default=True,
-                     help="Passes over the questions."),
-        click.option("--minutes", type=click.FloatRange(min=0.0, min_open=True),
-                     help="End after so long, if that is sooner."),
-        click.option("--learning-rate", type=float, default=usual.learning_rate,
-                     show_default=True, help="Peak; falls linearly to 0."),
-        click.option("--warmup-steps", type=click.IntRange(min=0), default=usual.warmup_steps,
-                     show_default=True, help="Steps up to the peak."),
-        click.option("--dropout", type=float, default=usual.dropout, show_default=True,
-                     help="Share of hidden values left out."),
-        click.option("--batch-tokens", type=click.IntRange(min=16), default=usual.batch_tokens,
-                     show_default=True, help="Tokens a batch, padding included."),
-        click.option("--window-tokens", type=click.IntRange(min=16), default=usual.window_tokens,
-                     show_default=True, help="Longest example, in tokens."),
-        click.option("--short-share", type=click.FloatRange(0, 1), default=usual.short_share,
-                     show_default=True, help="Examples of only the answer's sentences."),
-        click.option("--negative-share", type=click.FloatRange(0, 1),
-                     default=usual.negative_share, show_default=True,
-                     help="Examples without an answer for each one with."),
-        click.option("--sibling-share", type=click.FloatRange(0, 1),
-                     default=usual.sibling_share, show_default=True,
-                     help='Made-up questions, for each one given, that tell like things apart by '
-                          'a code ("well W1", not "well W2"). English: give 0 for others.'),
-        click.option("--held-out", type=float, default=usual.held_out, show_default=True,
-                     help="Share of contexts to evaluate on only."),
-        click.option("--evaluated", type=click.IntRange(min=1), default=usual.evaluated,
-                     show_default=True, help="Held-out questions asked."),
-        click.option("--train-word-embeddings", is_flag=True,
-                     help="Train the word embeddings too (slower)."),
-        click.option("--precision", type=click.Choice(("auto", "bf16", "fp32")),
-                     default=usual.precision, show_default=True, help="Of the arithmetic."),
-        click.option("--half", is_flag=True, help="Store the weights in FP16."),
-        click.option("--seed", type=int, default=usual.seed, show_default=True,
-                     help="Of split, views and dropout."),
-        click.option("--threads", type=click.IntRange(min=1), default=usual.threads,
-                     show_default=True, help="CPU threads."),
-        click.option("--checkpoint-steps", type=click.IntRange(min=1),
-                     default=usual.checkpoint_steps, show_default=True,
-                     help="Steps between checkpoints."),
-        click.option("--resume", is_flag=True, help="Continue an interrupted run."),
-        click.option("--offline", is_flag=True, help="Never use the network."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--quiet", is_flag=True, help="Show no progress."),
-    )  # fmt: skip
-    for decorate in reversed(decorators):
-        command = decorate(command)
-    return command

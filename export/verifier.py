@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import click
 import onnx
 
 from export import bundling, graph, half, static
 from export.latency import Feeds
-from export.options import ExportOptions, common_options, run_command, run_script
+from export.options import ExportOptions, VerifierTarget
 from export.parity import GateReport
 from export.reporting import Attempt, ExportReport, NothingPassed, Progress
 from export.source import Source, float_bytes, make_manifest, measure_latency, open_source
 from models.bundle import write_manifest
 
-Target = Literal["cuda", "tensorrt", "cpu"]
-TARGETS: tuple[Target, ...] = ("cuda", "tensorrt", "cpu")
 MEASURED_QUESTIONS = 24  # whose tensors are looked at for FP16's range
 
 
@@ -40,7 +37,7 @@ CANDIDATES = (_Candidate("fp16", True), _Candidate("fp16-head-fp32", False))
 
 
 def export_verifier(
-    model: str, output: Path, target: Target, options: ExportOptions, progress: Progress
+    model: str, output: Path, target: VerifierTarget, options: ExportOptions, progress: Progress
 ) -> ExportReport:
     """Export `model` to an FP16 bundle in the new folder `output`.
 
@@ -103,7 +100,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 
 def _first_that_passes(
-    source: Source, target: Target
+    source: Source, target: VerifierTarget
 ) -> tuple[dict[str, str], list[Attempt], tuple[str, ...], GateReport]:
     """Try the candidates; the last attempt in the list is the one that passed."""
     attempts: list[Attempt] = []
@@ -144,7 +141,7 @@ def _try(
     return attempt, single
 
 
-def _base(source: Source, target: Target) -> onnx.ModelProto:
+def _base(source: Source, target: VerifierTarget) -> onnx.ModelProto:
     """TensorRT fuses by itself and knows none of ONNX Runtime's operators."""
     plain = target == "tensorrt"
     model = static.load_plain(source.float_graph) if plain else source.fuse()
@@ -170,26 +167,7 @@ def _profiles(max_length: int) -> dict[str, dict[str, int]]:
     }
 
 
-@click.command("verifier")
-@common_options
-@click.option(
-    "--target",
-    type=click.Choice(TARGETS),
-    default="cuda",
-    show_default=True,
-    help="Where the verifier will run. Every target's bundle also runs on a CPU, as FP32.",
-)
-def command(
-    model: str, output: Path, target: Target, as_json: bool, quiet: bool, **chosen: Any
-) -> None:
-    """Make an FP16 verifier bundle from MODEL, a hub id or a folder."""
-    run_command(
-        lambda options, progress: export_verifier(model, output, target, options, progress),
-        chosen,
-        as_json=as_json,
-        quiet=quiet,
-    )
-
-
 if __name__ == "__main__":
-    run_script(command)
+    from export.commands import run_script, verifier_command
+
+    run_script(verifier_command)

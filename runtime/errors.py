@@ -36,6 +36,8 @@ SpecragError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SpecragError(Exception):
     """Base of all errors meant for people.
@@ -58,6 +60,11 @@ class SpecragError(Exception):
         where = f" ({self.where})" if self.where else ""
         fix = f". {self.fix}" if self.fix else ""
         return f"{self.what}{where}{fix}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As commands print it with `--json`, under `error`; subclasses may add what they know."""
+        kind = type(self).__name__
+        return {"error": {"what": self.what, "where": self.where, "fix": self.fix, "kind": kind}}
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross from the reader's child process; keyword-only arguments need this to pickle.

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.calibration import command, is_absent
+from export.calibration import is_absent
+from export.commands import calibrate_command
 from export.fitting import (
     KINDS,
     brier,
@@ -187,7 +188,7 @@ def questions(pair):
 
 def invoke(pair, verifier, questions, *more):
     return CliRunner().invoke(
-        command,
+        calibrate_command,
         [
             *("--drafter", str(pair / "drafter"), "--verifier", str(verifier)),
             *("--data", str(questions), "--threads", "1", "--quiet", *more),

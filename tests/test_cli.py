@@ -16,7 +16,6 @@ import pytest
 
 from edge.cli import LOCATIONS, cli
 from edge.command import Deferred
-from edge.commands.heavy import Workshop
 from tests.shell import DEFAULT_PAIR, ROOT, VALVE, Shell, needs_default_pair
 
 
@@ -25,8 +24,6 @@ def commands() -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
 
     def walk(path: str, command: click.Command) -> None:
-        if isinstance(command, Workshop):
-            return  # of export/, which tests its own
         if isinstance(command, Deferred):
             command = command.load()
         found.append((path, command))
@@ -331,15 +328,39 @@ def _environment(pid: str) -> str:
         return ""
 
 
-def test_a_workshop_command_without_its_extra_is_named_in_full() -> None:
-    """Guards: the error spoke of `specrag distil`, which is no command."""
+@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+def test_without_the_extra_help_is_there_and_work_names_what_it_needs(json_flag: list[str]) -> None:
+    """Guards: the error spoke of `specrag distil`, which is no command; help needed PyTorch."""
     program = (
-        "import sys; sys.modules['torch'] = None; from edge.cli import main; "
-        "main(['train', 'distil', '--help'])"
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'onnx', 'transformers'])); "
+        "from edge.cli import main; main(sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    for command in ("train distil", "train finetune", "export drafter", "calibrate"):
+        helped = run(*command.split(), "--help")
+        assert helped.returncode == 0
+        assert "Examples:" in helped.stdout
+    data = "tests/data/siblings.json"
+    done = run("train", "distil", "teacher", "--data", data, "-o", "absent/out", *json_flag)
     assert done.returncode == 1
-    assert "`specrag train distil` needs the package torch" in done.stderr
-    assert "specrag[export]" in done.stderr
+    told = json.loads(done.stdout)["error"] if json_flag else None
+    what, fix = (told["what"], told["fix"]) if told else (done.stderr, done.stderr)
+    assert "`specrag train distil` needs the package torch" in what
+    assert "specrag[export]" in fix
+
+
+@pytest.mark.parametrize("command", ["calibrate", "train finetune"])
+def test_errors_of_the_workshop_are_one_object(shell: Shell, command: str) -> None:
+    """Guards that with `--json` they said nothing at all."""
+    nothing = str(shell.write("bad.jsonl", "{}"))
+    given = {
+        "calibrate": ["--drafter", "absent", "--verifier", "absent", "--data", nothing],
+        "train finetune": ["absent", "--data", nothing, "-o", "out"],
+    }[command]
+    result = shell(*command.split(), *given, "--json")
+    assert result.code == 1
+    assert result.json["error"]["what"]

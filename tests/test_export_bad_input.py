@@ -18,14 +18,13 @@ pytest.importorskip("optimum", reason="needs the export extra")
 
 import torch
 import transformers
-from click.testing import CliRunner
 
+from edge.cli import run_command
 from export.bundling import unfinished_folder
 from export.checkpoint import load_model, open_checkpoint, save_tokenizer
-from export.drafter import command as drafter_command
+from export.commands import run_export
 from export.drafter import export_drafter
-from export.options import ExportOptions, run_command
-from export.reporting import NothingPassed
+from export.options import ExportOptions
 from export.verifier import export_verifier
 from models.bundle import open_bundle
 from runtime.errors import ExportError, UsageError
@@ -243,27 +242,47 @@ def test_sequence_longer_than_the_positions(tmp_path, bert, gate, longer):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_int8_that_answers_nonsense_is_not_shipped(tmp_path, gate):
+def test_int8_that_answers_nonsense_is_not_shipped(tmp_path, gate, capsys):
     """The trap of the field: an INT8 graph that loads, runs, and has lost a layer."""
     checkpoint = make_checkpoint(tmp_path / "spoilt")
     spoil_for_int8(checkpoint)
-    result = CliRunner().invoke(
-        drafter_command,
+    code = run_command(
         [
-            *(str(checkpoint), "-o", str(tmp_path / "out"), "--gate", str(gate)),
-            *("--accept-loss", "100", "--length", "16", "--offline", "--json", "--quiet"),
-        ],
+            *("export", "drafter", str(checkpoint), "-o", str(tmp_path / "out"), "--gate"),
+            *(str(gate), "--accept-loss", "100", "--length", "16", "--offline", "--json"),
+        ]
     )
-    assert isinstance(result.exception, NothingPassed)
+    assert code == 1
     assert not (tmp_path / "out").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"spoilt"}
-    raw = json.loads(result.stdout)
+    [line] = capsys.readouterr().out.splitlines()
+    raw = json.loads(line)
     assert raw["error"]["kind"] == "NothingPassed"
     schemes = [attempt["scheme"] for attempt in raw["attempts"]]
     assert schemes[0] == "s8-reduced"
     assert schemes[-1] == "u8-embeddings-fp32"
     assert not any(attempt["passed"] for attempt in raw["attempts"])
     assert all("of their spread" in attempt["note"] for attempt in raw["attempts"])
+
+
+def test_schemes_tried_in_vain_are_shown(tmp_path, gate):
+    """As a script, for people: a table of what was tried, then the error."""
+    checkpoint = make_checkpoint(tmp_path / "spoilt")
+    spoil_for_int8(checkpoint)
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "export.drafter", checkpoint, "-o", tmp_path / "out"),
+            *("--gate", gate, "--accept-loss", "100", "--length", "16", "--offline", "--quiet"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert "Accuracy gate against FP32" in found.stdout
+    assert found.stderr.splitlines()[-1].startswith("Error: ")
 
 
 def test_fp16_overflow_is_kept_in_fp32(tmp_path, options):
@@ -322,7 +341,7 @@ def test_signal_lost_in_a_library_is_raised_again_by_the_next_progress(number):
 
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
-        run_command(export, {"offline": False}, as_json=False, quiet=True)
+        run_export(export, {"offline": False}, as_json=False, quiet=True)
     assert reached == ["after the signal"]
     assert signal.getsignal(number) is before
 

@@ -22,12 +22,12 @@ from click.testing import CliRunner  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from export.augmentation import Substitution, Words, cloze_question, whole_words  # noqa: E402
+from export.commands import train  # noqa: E402
 from export.narrowing import feed_forward_width, narrow  # noqa: E402
 from export.reporting import Progress  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
-    command,
     distil,
     finetune,
 )
@@ -768,7 +768,7 @@ def test_cloze_question_is_made_of_the_sentence() -> None:
 
 def test_only_distillation_makes_views_up() -> None:
     for option in ("--cloze-share", "--substitution-share"):
-        result = CliRunner().invoke(command, ["finetune", "m", option, "0.5"])
+        result = CliRunner().invoke(train, ["finetune", "m", option, "0.5"])
         assert result.exit_code == 2
         assert "No such option" in result.output
     assert {"cloze_share", "substitution_share", "sibling_share"} <= set(
@@ -916,7 +916,7 @@ def test_command_trains_and_prints_one_json_object(folder: Path) -> None:
         *("--ensemble", str(folder / "model"), "--ensemble", str(folder / "model")),
         *("--minutes", "5", "--threads", "1", "--offline", "--json", "--quiet"),
     ]
-    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(train, arguments, catch_exceptions=False)
     report = json.loads(result.stdout)
     assert report["kind"] == "distil"
     assert report["layers"] == 2
