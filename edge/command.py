@@ -237,7 +237,7 @@ def _examples(examples: Sequence[str]) -> str:
 def show_error(error: SpecragError, *, as_json: bool) -> None:
     """One error, in the one shape: JSON on standard output, or red on standard error."""
     if as_json:
-        write_json({"schema_version": SCHEMA_VERSION, **error.to_json()})
+        write_json({"schema_version": SCHEMA_VERSION, "error": error.to_json()})
         return
     what, where, fix = error.what, error.where, error.fix
     screen = open_screen(sys.stderr)

@@ -47,7 +47,7 @@ def run_script(command: click.Command) -> None:
         command.main(standalone_mode=True)
     except SpecragError as error:
         if "--json" in sys.argv:
-            _print_json(error.to_json())
+            _print_json({"error": error.to_json()})
         else:
             print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

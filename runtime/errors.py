@@ -62,9 +62,9 @@ class SpecragError(Exception):
         return f"{self.what}{where}{fix}"
 
     def to_json(self) -> dict[str, Any]:
-        """As commands print it with `--json`, under `error`; subclasses may add what they know."""
+        """As `error` in the JSON of commands; subclasses may add what else they know."""
         kind = type(self).__name__
-        return {"error": {"what": self.what, "where": self.where, "fix": self.fix, "kind": kind}}
+        return {"what": self.what, "where": self.where, "fix": self.fix, "kind": kind}
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross from the reader's child process; keyword-only arguments need this to pickle.

@@ -258,11 +258,11 @@ def test_int8_that_answers_nonsense_is_not_shipped(tmp_path, gate, capsys):
     [line] = capsys.readouterr().out.splitlines()
     raw = json.loads(line)
     assert raw["error"]["kind"] == "NothingPassed"
-    schemes = [attempt["scheme"] for attempt in raw["attempts"]]
+    schemes = [attempt["scheme"] for attempt in raw["error"]["attempts"]]
     assert schemes[0] == "s8-reduced"
     assert schemes[-1] == "u8-embeddings-fp32"
-    assert not any(attempt["passed"] for attempt in raw["attempts"])
-    assert all("of their spread" in attempt["note"] for attempt in raw["attempts"])
+    assert not any(attempt["passed"] for attempt in raw["error"]["attempts"])
+    assert all("of their spread" in attempt["note"] for attempt in raw["error"]["attempts"])
 
 
 def test_schemes_tried_in_vain_are_shown(tmp_path, gate):

@@ -14,7 +14,7 @@ import click
 from edge.command import Run, command
 from edge.screen import Column, counted, is_terminal, one_line
 from runtime.documents import Document
-from runtime.errors import SpecragError, UsageError
+from runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from edge.ingestion import Outcome
@@ -152,18 +152,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "named": outcome.named,
         "status": outcome.status,
         "documents": [document_json(document) for document in outcome.documents],
-        "error": None if error is None else error_json(error),
-        "failures": [error_json(failure) for failure in outcome.failures],
-    }
-
-
-def error_json(error: SpecragError) -> dict[str, Any]:
-    """An error inside a result, in the shape of the errors that end a command."""
-    return {
-        "what": error.what,
-        "where": error.where,
-        "fix": error.fix,
-        "kind": type(error).__name__,
+        "error": None if error is None else error.to_json(),
+        "failures": [failure.to_json() for failure in outcome.failures],
     }
 
 

@@ -9,7 +9,6 @@ import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from runtime.errors import (
     DocumentChanged,
@@ -59,9 +58,9 @@ def _answer(request: Message, send: Callable[[Message], None]) -> Message:
             where=request["source"],
             fix="Split it into smaller files.",
         )
-        return {"error": _told(too_large), "retire": True}
+        return {"error": too_large.to_json(), "retire": True}
     except SpecragError as error:
-        reply = {"error": _told(error)}
+        reply = {"error": error.to_json()}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     most = _RETIRE_OCR_BYTES if context.ocr_begun else _RETIRE_BYTES
@@ -102,7 +101,7 @@ def _read(path: bytes, source: str, context: Context) -> Message:
         )
     return {
         **to_message(documents),
-        "failures": [_told(failure) for failure in context.failures],
+        "failures": [failure.to_json() for failure in context.failures],
         "content_sha256": hashlib.sha256(data).hexdigest(),
         "size": len(data),
     }
@@ -114,15 +113,6 @@ def _too_large(size: int, context: Context) -> DocumentTooLarge:
         where=context.source,
         fix="Split it, or raise the limit for the size of a file.",
     )
-
-
-def _told(error: SpecragError) -> dict[str, Any]:
-    return {
-        "kind": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "fix": error.fix,
-    }
 
 
 def limit_memory(extra: int) -> None:
