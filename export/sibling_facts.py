@@ -41,11 +41,13 @@ class SiblingView:
 
     Attributes:
         answer: of the context, `[start, end)` in code points; None: the context has none.
+        header: what is read before the context.
     """
 
     question: str
     context: str
     answer: Span | None
+    header: str = ""
 
 
 def relation_view(siblings: Sequence[Designator], rng: random.Random) -> SiblingView:
@@ -118,8 +120,8 @@ def _view(
 ) -> SiblingView:
     """One of `asks`, put of one of the first `count` siblings, or of the next, who is not there."""
     asked = count if rng.random() < ABSENT else rng.randrange(count)
-    text, answer = _composed(pieces, wanted, asked, rng)
-    question = rng.choice(asks).replace("{D}", _in_question(siblings[asked], rng))
+    text, answer = composed(pieces, wanted, asked, rng)
+    question = rng.choice(asks).replace("{D}", in_question(siblings[asked], rng))
     return SiblingView(unmarked(question, rng), text, answer)
 
 
@@ -140,7 +142,7 @@ def _said(siblings: Sequence[Designator], rng: random.Random) -> list[str]:
     return [sibling.said(definite=definite) for sibling in siblings]
 
 
-def _in_question(sibling: Designator, rng: random.Random) -> str:
+def in_question(sibling: Designator, rng: random.Random) -> str:
     if rng.random() < 0.5:
         return sibling.code
     return sibling.said(definite=rng.random() < 0.15)
@@ -171,7 +173,7 @@ def _fillers(rng: random.Random) -> tuple[str, str]:
     )
 
 
-def _composed(
+def composed(
     pieces: Sequence[Piece], wanted: Property, sibling: int, rng: random.Random
 ) -> tuple[str, Span | None]:
     """The text, and where in it the sibling's value of this property stands, if it does."""

@@ -55,7 +55,7 @@ def values_of(relation: Relation, count: int, rng: random.Random) -> list[Value]
     return [Value(text, relation, sibling) for sibling, text in enumerate(drawn)]
 
 
-def _other(topic: Topic, relations_said: Sequence[Relation], rng: random.Random) -> Relation:
+def another(topic: Topic, relations_said: Sequence[Relation], rng: random.Random) -> Relation:
     """One more relation, whose values cannot be taken for answers to the others' questions."""
     free = [r for r in topic.relations if not any(r.clashes(said) for said in relations_said)]
     return rng.choice(free)
@@ -71,7 +71,7 @@ def _in_list(things: Sequence[Piece], ends: Sequence[str]) -> list[Piece]:
     return [piece for pair in zip(things, ends, strict=True) for piece in pair]
 
 
-def _says(says: str, *told: Value) -> list[Piece]:
+def clause(says: str, *told: Value) -> list[Piece]:
     """With the values in the places of {V}, or of {A} and {B}."""
     words_said = re.split(r"\{\w\}", says)
     pieces: list[Piece] = [words_said[0]]
@@ -86,14 +86,14 @@ def _capital(value: Value) -> Value:
 
 def _sentences(facts: Facts, rng: random.Random) -> list[Piece]:
     """W1 is 3 m deep and is painted red. W2 is 4 m deep and is painted blue."""
-    second = _other(facts.topic, [facts.relation], rng) if rng.random() < SECOND_FACT else None
+    second = another(facts.topic, [facts.relation], rng) if rng.random() < SECOND_FACT else None
     more = values_of(second, len(facts.said), rng) if second else []
     between, linked = rng.choice((" ", " ", "\n")), rng.choice(facts.topic.links)
     pieces: list[Piece] = []
     for said, value in zip(facts.said, facts.values, strict=True):
-        pieces += [capital(said), " ", *_says(facts.relation.says, value)]
+        pieces += [capital(said), " ", *clause(facts.relation.says, value)]
         if second:
-            pieces += [linked, *_says(second.says, more[value.sibling])]
+            pieces += [linked, *clause(second.says, more[value.sibling])]
         pieces += ["." + between]
         if rng.random() < 0.15 and "action" not in (facts.relation.kind, second and second.kind):
             pieces += [capital(rng.choice(words()["words"]["action"])) + "." + between]
@@ -108,7 +108,7 @@ def _joined(facts: Facts, rng: random.Random) -> list[Piece]:
     ends = _ends(len(facts.said), link, last, ".")
     subjects = [capital(facts.said[0]), *facts.said[1:]]
     for said, value, end in zip(subjects, facts.values, ends, strict=True):
-        pieces += [said, " ", *_says(facts.relation.says, value), end]
+        pieces += [said, " ", *clause(facts.relation.says, value), end]
     return pieces
 
 
@@ -121,7 +121,7 @@ def double_clauses(said: Sequence[str], double: Double, rng: random.Random) -> l
         begins = not pieces or link.startswith(".")
         says = further if pieces else double.says
         pieces += [link] if pieces else []
-        pieces += [capital(subject) if begins else subject, " ", *_says(says, first, second)]
+        pieces += [capital(subject) if begins else subject, " ", *clause(says, first, second)]
     return [*pieces, "."]
 
 
@@ -142,7 +142,7 @@ def _ellipsis(facts: Facts, rng: random.Random) -> list[Piece]:
     link = f"{last} " if last in PREPOSITIONS and rng.random() < 0.7 else ""
     ends = _ends(len(facts.said), ", ", " and ", ".")
     first, *others = zip(facts.said, facts.values, ends, strict=True)
-    pieces = [capital(first[0]), " ", *_says(facts.relation.says, first[1]), first[2]]
+    pieces = [capital(first[0]), " ", *clause(facts.relation.says, first[1]), first[2]]
     for said, value, end in others:
         pieces += [f"{said} {link}", value, end]
     return pieces
@@ -218,8 +218,8 @@ def _columns(facts: Facts, rng: random.Random) -> dict[str, list[Value]]:
     """The relation and one or two others, in any order, by heading."""
     told = [facts.relation]
     for _ in range(rng.choice((1, 1, 2))):
-        told.append(_other(facts.topic, told, rng))
-    columns = [facts.values, *(values_of(other, len(facts.said), rng) for other in told[1:])]
+        told.append(another(facts.topic, told, rng))
+    columns = [facts.values, *(values_of(one, len(facts.said), rng) for one in told[1:])]
     pairs = list(zip((relation.column for relation in told), columns, strict=True))
     return dict(rng.sample(pairs, len(pairs)))
 

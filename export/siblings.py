@@ -3,9 +3,10 @@
 A model trained on encyclopaedias answers "How deep is well W1?" with the depth of well W2: nothing
 there has taught it that a code makes all the difference. Sibling views do. Some are made of real
 questions: a word that question and answer sentence share gets a designator (or a name becomes
-another name), and the sentence is repeated for siblings with other answers of its kind. The others
-are made up whole (`export.sibling_facts`). In one of five the sibling asked for is not there, and
-the label says so. A teacher that confuses siblings has no say here: its word would be wrong.
+another name), and the sentence is repeated for siblings with other answers of its kind, or stands
+alone under a header that names one. The others are made up whole (`export.sibling_facts`,
+`export.sibling_sections`). In one of five or more the sibling asked for is not there, and the label
+says so. A teacher that confuses siblings has no say here: its word would be wrong.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from export.sibling_facts import (
     relation_view,
     unmarked,
 )
+from export.sibling_sections import ABSENT as ABSENT_SECTION
+from export.sibling_sections import header_of, section_view
 from export.sibling_words import capital
 from export.training_records import Record
 from runtime.documents import Span
@@ -39,7 +42,9 @@ MADE_UP = (  # the others, and how often each is drawn
     (double_view, siblings, 12),
     (people_view, people, 6),
     (pair_view, siblings, 7),
+    (section_view, siblings, 30),
 )
+HEADED = 0.3  # share of these in which a header names the sibling, not the text
 LONGEST_SENTENCE = 260  # characters
 LONGEST_ANSWER = 60  # characters of an answer that may take another's place
 BESIDE = 0.3  # share of texts that begin with the sentence before; as many end with the one after
@@ -102,9 +107,11 @@ class Siblings:
 
     def view(self, record: Record, rng: random.Random) -> SiblingView:
         """A view of this question, where one can be made of it, or one that is made up whole."""
-        real = self.real_view(record, siblings(rng), rng) if rng.random() < REAL else None
-        if real is not None:
-            return real
+        if rng.random() < REAL:
+            make_real = headed_view if rng.random() < HEADED else self.real_view
+            real = make_real(record, siblings(rng), rng)
+            if real is not None:
+                return real
         [(make, draw, _)] = rng.choices(MADE_UP, [weight for *_, weight in MADE_UP])
         return make(draw(rng), rng)
 
@@ -133,7 +140,7 @@ class Siblings:
         count = min(rng.choice((1, 1, 1, 2, 3)), len(others))
         if len(names) < count + 2:
             return None
-        word = re.compile(re.escape(shared).join(_BOUNDS), re.IGNORECASE)
+        word = _whole(shared)
         own = sentence.answer.of(sentence.text)
         copies = [
             _copy(sentence, word, name[0], answer)
@@ -162,6 +169,33 @@ class Siblings:
             if name.lower() not in told and not any(n in name or name in n for n in names):
                 names.append(name)
         return [(name,) for name in names]
+
+
+def headed_view(
+    record: Record, family: Sequence[Designator], rng: random.Random
+) -> SiblingView | None:
+    """The question asked for one of several siblings, of which a header names the text's.
+
+    Asked of "rice 43", a text that says "rice" answers under the header "Rice 43".
+
+    Returns:
+        None where the answer's sentence is too long or shares no word with the question.
+    """
+    sentence = _answer_sentence(record)
+    shared = sentence and _shared_word(record, sentence, rng)
+    if not sentence or not shared:
+        return None
+    names = [sibling.beside(shared) for sibling in _unsaid(family, sentence)]
+    asked, above = names[0], names[1 if rng.random() < ABSENT_SECTION else 0]
+    left = f"{sentence.before[-NEIGHBOUR:]} " if sentence.before and rng.random() < BESIDE else ""
+    right = f" {sentence.after[:NEIGHBOUR]}" if sentence.after and rng.random() < BESIDE else ""
+    question = _renamed(record.question, _whole(shared), asked)
+    return SiblingView(
+        unmarked(question, rng),
+        left + sentence.text + right,
+        sentence.answer.shifted(len(left)) if above == asked else None,
+        header_of(above, rng),
+    )
 
 
 def _shortest(record: Record) -> Span:
@@ -221,6 +255,10 @@ def _marked(shared: str, family: Sequence[Designator], rng: random.Random) -> li
     return [
         (sibling.beside(shared), *([sibling.mark] if sibling.alone else ())) for sibling in family
     ]
+
+
+def _whole(word: str) -> re.Pattern[str]:
+    return re.compile(re.escape(word).join(_BOUNDS), re.IGNORECASE)
 
 
 def _renamed(text: str, word: re.Pattern[str], name: str) -> str:

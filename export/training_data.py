@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.augmentation import Substitution, Words, cloze_question, whole_words
+from export.sibling_sections import any_header
 from export.siblings import Siblings
 from export.training_records import Record
 from runtime.alignment import TokenRange, token_range
@@ -32,6 +33,7 @@ HARD_NEGATIVES = 10  # kept for each question
 RETRIEVED = 20  # windows looked at to find them
 POOL = 1200  # questions whose views are sorted by length together
 CLOZE_ELSEWHERE = 0.2  # share of cloze questions asked of a hard negative
+HEADED = 0.15  # share of views with a header that says nothing, where sibling views have headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,14 +379,14 @@ class Views:
         encoder = self._corpus.encoder
         question, context = encoder.question(made.question), encoder.tokenize(made.context)
         room = self._corpus.room(question, self._options.window_tokens)
-        batch = encoder.batch(question, [context.ids[:room]])
+        batch = encoder.batch(question, [context.ids[:room]], [encoder.header(made.header)])
         answers = []
         if made.answer is not None:
             answer = token_range(made.answer, context.offsets)
             if answer is None or answer.last >= batch.context_lengths[0]:
                 return
             answers.append(answer)
-        yield replace(_encoded(batch, answers, batch.context_start), believed=False)
+        yield replace(_encoded(batch, answers, batch.context(0).start), believed=False)
 
     def _around(self, context: int, held: TokenRange, room: int, rng: random.Random) -> Window:
         """A window of full length that holds these tokens, anywhere in it."""
@@ -405,8 +407,11 @@ class Views:
         asked, ids = question.ids, words.ids
         if self._substitution is not None:
             asked, ids = self._substitution.pair(question.words, words, rng)
-        batch = self._corpus.encoder.batch(asked, [ids])
-        shift = batch.context_start - window.first
+        headed = self._options.sibling_share > 0 and rng.random() < HEADED
+        header = any_header(rng) if headed else ""
+        encoder = self._corpus.encoder
+        batch = encoder.batch(asked, [ids], [encoder.header(header)])
+        shift = batch.context(0).start - window.first
         inside = [
             answer
             for answer in question.answers

@@ -9,12 +9,14 @@ yet, and what died later still is.
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runtime.documents import Document, Flag, Heading, Span
 from runtime.errors import KnowledgeBaseDamaged
 from runtime.flags import HARMLESS, SUPERSEDED
+from runtime.outline import Outline
 
 # The plus keeps SQLite from using the index on `born`, which nearly all documents match.
 _VISIBLE = "+born <= :at AND (died IS NULL OR died > :at)"
@@ -161,6 +163,47 @@ def headings(connection: sqlite3.Connection, document_id: int) -> tuple[Heading,
         (document_id,),
     )
     return tuple(Heading(*row) for row in rows)
+
+
+def outlines(connection: sqlite3.Connection, rows: Sequence[PassageRow]) -> dict[int, Outline]:
+    """What each passage lies under and holds: by the passage's number."""
+    titles: dict[int, str] = {}
+    for chunk in _chunks(list({row.document_id for row in rows})):
+        found = f"SELECT id, title FROM documents WHERE id IN ({_marks(chunk)})"
+        titles.update(connection.execute(found, chunk))
+    return {
+        row.id: Outline(
+            titles[row.document_id],
+            (*_open_before(connection, row), *_beginning_in(connection, row)),
+        )
+        for row in rows
+    }
+
+
+def _open_before(connection: sqlite3.Connection, row: PassageRow) -> list[Heading]:
+    """The headings before the passage that are open where it begins, outermost first.
+
+    Each is the last one before the one below it that stands above it; others are not read.
+    """
+    path: list[Heading] = []
+    start, level = row.start, sys.maxsize
+    while found := connection.execute(
+        "SELECT start, level, title FROM headings WHERE document_id = ? AND start < ? "
+        "AND level < ? ORDER BY ordinal DESC LIMIT 1",
+        (row.document_id, start, level),
+    ).fetchone():
+        path.append(Heading(*found))
+        start, level = path[-1].start, path[-1].level
+    return path[::-1]
+
+
+def _beginning_in(connection: sqlite3.Connection, row: PassageRow) -> list[Heading]:
+    found = connection.execute(
+        "SELECT start, level, title FROM headings WHERE document_id = ? AND start >= ? "
+        "AND start < ? ORDER BY ordinal",
+        (row.document_id, row.start, row.span.end),
+    )
+    return [Heading(*one) for one in found]
 
 
 def slice_of(connection: sqlite3.Connection, document_id: int, span: Span) -> str:

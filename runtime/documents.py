@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # the reader's child process uses these types and never needs
     import numpy as np
     from numpy.typing import NDArray
 
+    from runtime.outline import Outline
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
@@ -144,6 +146,7 @@ class Window:
         token_ids: int32 (n,), without special tokens.
         offsets: int32 (n, 2), each token's `[start, end)` in code points of `text`.
         passage: the place of the passage it lies in; `passage_text` is that passage's text.
+        outline: what that passage lies under.
     """
 
     id: int
@@ -155,6 +158,7 @@ class Window:
     offsets: NDArray[np.int32] = field(repr=False)
     passage: Span
     passage_text: str = field(repr=False)
+    outline: Outline
 
     def __len__(self) -> int:
         return len(self.token_ids)

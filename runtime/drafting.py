@@ -128,7 +128,9 @@ class Drafter:
     ) -> tuple[Mapping[int, list[_Candidate]], int]:
         """Candidates of each window by its id, best first, and the tokens read."""
         batch = self.encoder.batch(
-            self.encoder.question(question), [window.token_ids for window in windows]
+            self.encoder.question(question),
+            [window.token_ids for window in windows],
+            [self.encoder.header(window.outline.header(window.span.start)) for window in windows],
         )
         outputs = self.session.run(batch.feeds, timeout=timeout)
         start, end = outputs["start_logits"], outputs["end_logits"]

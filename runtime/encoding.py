@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 
 from runtime.errors import BundleIncompatible
 
+MAX_HEADER = 32  # tokens
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenizedText:
@@ -33,18 +35,19 @@ class PairBatch:
 
     Attributes:
         feeds: `input_ids`, `attention_mask`, `token_type_ids`, each int64 (batch, longest).
-        context_start: the position of the first context token, the same in every row.
+        context_starts: the position of each row's first context token, behind its header.
         context_lengths: tokens of context that each row really holds.
         tokens: tokens the model reads, padding not counted.
     """
 
     feeds: dict[str, NDArray[np.int64]]
-    context_start: int
+    context_starts: tuple[int, ...]
     context_lengths: tuple[int, ...]
     tokens: int
 
     def context(self, row: int) -> slice:
-        return slice(self.context_start, self.context_start + self.context_lengths[row])
+        start = self.context_starts[row]
+        return slice(start, start + self.context_lengths[row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +102,32 @@ class PairEncoder:
         """Token ids int32 (n,) of the question, at most `max_question`."""
         return self._without_specials(self.tokenize(question).ids[: self.max_question])
 
+    def header(self, text: str) -> NDArray[np.int32]:
+        """Token ids int32 (n,) of a header: the last of them, should there be too many."""
+        return self.tokenize(text).ids[-min(MAX_HEADER, self.max_length // 8) :]
+
     def room(self, question_ids: NDArray[np.int32]) -> int:
         """How many context tokens fit beside this question."""
         return self.max_length - self._special - len(question_ids)
 
     def batch(
-        self, question_ids: NDArray[np.int32], contexts: Sequence[NDArray[np.int32]]
+        self,
+        question_ids: NDArray[np.int32],
+        contexts: Sequence[NDArray[np.int32]],
+        headers: Sequence[NDArray[np.int32]] | None = None,
     ) -> PairBatch:
-        """Pad the pairs to the longest of them. Contexts that do not fit lose their end."""
+        """Pad the pairs to the longest of them. Contexts that do not fit lose their end.
+
+        Args:
+            headers: what is read before each context, and is not part of it.
+        """
         template = self._template
         room = self.room(question_ids)
-        kept = [self._without_specials(context[:room]) for context in contexts]
+        headers = [context[:0] for context in contexts] if headers is None else headers
+        kept = [
+            self._without_specials(np.concatenate([header, context])[:room])
+            for header, context in zip(headers, contexts, strict=True)
+        ]
         head = (*template.prefix, *question_ids.tolist(), *template.middle)
         head_types = (
             *([template.question_type] * (len(template.prefix) + len(question_ids))),
@@ -135,8 +153,10 @@ class PairEncoder:
                 "attention_mask": attention_mask,
                 "token_type_ids": token_type_ids,
             },
-            context_start=len(head),
-            context_lengths=tuple(len(context) for context in kept),
+            context_starts=tuple(len(head) + len(header) for header in headers),
+            context_lengths=tuple(
+                len(read) - len(header) for read, header in zip(kept, headers, strict=True)
+            ),
             tokens=int(attention_mask.sum()),
         )
 

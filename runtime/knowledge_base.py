@@ -37,7 +37,8 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.index import PassageHit, PassageIndex
-from runtime.passages import contexts, cut_passages, heading_path
+from runtime.outline import Outline, contexts, heading_path
+from runtime.passages import cut_passages
 from runtime.records import MEMBER
 from runtime.spellings import other_spellings
 from runtime.storage import (
@@ -80,6 +81,7 @@ class CutPassage:
 
     row: PassageRow
     slices: list[WindowSlice]
+    outline: Outline
 
     def window(self, place: int) -> Window:
         """The window at `place` among those of the passage, counted from 0."""
@@ -94,6 +96,7 @@ class CutPassage:
             offsets=cut.offsets,
             passage=self.row.span,
             passage_text=self.row.text,
+            outline=self.outline,
         )
 
 
@@ -117,7 +120,8 @@ class KnowledgeBase:
         self._mutex = threading.RLock()
         self._index: PassageIndex | None = None
         self._index_stamp: tuple[int, ...] = ()
-        self._known_windows: dict[int, list[WindowSlice]] = {}  # by passage, cut with `_cut_with`
+        # By passage, cut with `_cut_with`.
+        self._known_windows: dict[int, tuple[list[WindowSlice], Outline]] = {}
         self._cut_with: WindowTokenizer | None = None
         self._generation = 0
         self._pending = 0  # characters changed in the open transaction
@@ -474,19 +478,27 @@ class KnowledgeBase:
             numbers = list(dict.fromkeys(passage_ids))
             found = catalogue.passages(connection, numbers)
             rows = [found[number] for number in numbers if number in found]
-            cut = self._cut(self.tokenizer, rows)
-            return [CutPassage(row, cut[row.id]) for row in rows]
+            cut = self._cut(connection, self.tokenizer, rows)
+            return [CutPassage(row, *cut[row.id]) for row in rows]
 
     def _cut(
-        self, tokenizer: WindowTokenizer, rows: Sequence[PassageRow]
-    ) -> dict[int, list[WindowSlice]]:
-        """The windows of each passage; a number never stands for another text, so they are kept."""
+        self,
+        connection: sqlite3.Connection,
+        tokenizer: WindowTokenizer,
+        rows: Sequence[PassageRow],
+    ) -> dict[int, tuple[list[WindowSlice], Outline]]:
+        """The windows of each passage and what it lies under.
+
+        A number never stands for another text, so they are kept.
+        """
         if tokenizer is not self._cut_with or len(self._known_windows) > _KNOWN_PASSAGES:
             self._known_windows, self._cut_with = {}, tokenizer
         known = self._known_windows
         new = [row for row in rows if row.id not in known]
+        outlines = catalogue.outlines(connection, new)
         for row, tokens in zip(new, tokenizer.encode_batch([r.text for r in new]), strict=True):
-            known[row.id] = cut_windows(row.text, tokens, tokenizer.options)
+            windows = cut_windows(row.text, tokens, tokenizer.options)
+            known[row.id] = windows, outlines[row.id]
         return known
 
     # Changing

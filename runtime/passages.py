@@ -5,11 +5,11 @@ Sizes are in bytes of UTF-8, so that scripts which say more per character get fe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from runtime.documents import Heading, ParsedDocument, Span
+from runtime.documents import ParsedDocument, Span
 from runtime.sentences import sentence_spans
 
 
@@ -58,39 +58,6 @@ def cut_passages(document: ParsedDocument, options: PassageOptions | None = None
     if start < len(document.text):
         passages.append(Span(start, len(document.text)))
     return passages
-
-
-def contexts(
-    passages: Iterable[Span], document_title: str, headings: Sequence[Heading]
-) -> Iterator[str]:
-    """What each passage's own text does not say: the document's title and the headings above it.
-
-    `passages` and `headings` are in order of `start`.
-    """
-    path: list[Heading] = []
-    reached = 0
-    for span in passages:
-        while reached < len(headings) and headings[reached].start <= span.start:
-            _open_heading(path, headings[reached])
-            reached += 1
-        yield " ".join([document_title, *(heading.title for heading in path)])
-
-
-def heading_path(position: int, headings: Iterable[Heading]) -> list[Heading]:
-    """The headings open at `position`, outermost first. `headings` are in order of `start`."""
-    path: list[Heading] = []
-    for heading in headings:
-        if heading.start > position:
-            break
-        _open_heading(path, heading)
-    return path
-
-
-def _open_heading(path: list[Heading], heading: Heading) -> None:
-    """Begin a section, which ends those of its own level and below."""
-    while path and path[-1].level >= heading.level:
-        path.pop()
-    path.append(heading)
 
 
 def _blocks(document: ParsedDocument, options: PassageOptions) -> Iterator[_Block]:

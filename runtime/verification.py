@@ -24,6 +24,7 @@ from runtime.alignment import Bounds, TokenRange, bounds, character_span, token_
 from runtime.documents import RetrievedWindow, Span, Window
 from runtime.drafting import Draft
 from runtime.encoding import PairEncoder, TokenizedText
+from runtime.outline import Outline
 from runtime.sessions import Session
 from runtime.spans import (
     ScoredSpan,
@@ -124,6 +125,7 @@ class _Context:
     text: str
     start: int
     tokens: TokenizedText
+    outline: Outline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +212,8 @@ class Verifier:
         if options.context == "window":
             return self._window_context(draft.window)
         text = draft.rationale_text
-        return _Context(text, draft.rationale.start, self.encoder.tokenize(text))
+        tokens = self.encoder.tokenize(text)
+        return _Context(text, draft.rationale.start, tokens, draft.window.outline)
 
     def _window_context(self, window: Window) -> _Context:
         tokens = (
@@ -218,11 +221,13 @@ class Verifier:
             if self.reuses_windows
             else self.encoder.tokenize(window.text)
         )
-        return _Context(window.text, window.span.start, tokens)
+        return _Context(window.text, window.span.start, tokens, window.outline)
 
     def _read(self, question: str, contexts: Sequence[_Context]) -> tuple[list[_Logits], int]:
         batch = self.encoder.batch(
-            self.encoder.question(question), [context.tokens.ids for context in contexts]
+            self.encoder.question(question),
+            [context.tokens.ids for context in contexts],
+            [self.encoder.header(context.outline.header(context.start)) for context in contexts],
         )
         outputs = self.session.run(batch.feeds)
         start, end = outputs["start_logits"], outputs["end_logits"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from runtime.documents import Span, Window
 from runtime.drafting import DraftingOptions, rationale_span
+from runtime.outline import Outline
 from runtime.retrieval import retrieve
 from runtime.spans import log_support
 from runtime.subsets import partition
@@ -170,7 +171,7 @@ def window_of(passage: str) -> Window:
     span = Span(100, 100 + len(passage))
     return Window(
         1, 1, 1, span, passage, np.zeros(words, np.int32), np.zeros((words, 2), np.int32),
-        span, passage,
+        span, passage, Outline(""),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, processors
 
-from runtime.encoding import PairEncoder
+from runtime.encoding import MAX_HEADER, PairEncoder
 from runtime.errors import BundleIncompatible
 from tests.tiny_models import FAMILIES, make_bundle
 
@@ -38,6 +38,37 @@ def test_rows_are_padded_to_the_longest_and_masked(encoder):
     assert mask[0].sum() == mask.shape[1] - (len(long) - len(short))
     assert batch.tokens == mask.sum()
     assert batch.context_lengths == (len(short), len(long))
+
+
+def test_a_header_is_read_before_its_context_and_is_no_part_of_it(encoder):
+    text, header = encoder.tokenize(CONTEXT).ids, encoder.header("Pump P2: ")
+    question = encoder.question(QUESTION)
+    batch = encoder.batch(question, [text, text], [header, header[:0]])
+    plain = encoder.batch(question, [text])
+    ids, types = batch.feeds["input_ids"], batch.feeds["token_type_ids"]
+    for row in (0, 1):
+        assert ids[row, batch.context(row)].tolist() == text.tolist()
+        assert len(set(types[row, batch.context(row)])) == 1
+    start = plain.context(0).start
+    assert batch.context(1) == plain.context(0)
+    assert ids[0, start : start + len(header)].tolist() == header.tolist()
+    assert (types[0, start : start + len(header)] == types[0, start + len(header)]).all()
+
+
+def test_of_a_long_header_the_end_is_read(encoder):
+    whole = encoder.tokenize("Manual: " * 200 + "Pump P2: ").ids
+    header = encoder.header("Manual: " * 200 + "Pump P2: ")
+    assert header.tolist() == whole[-MAX_HEADER:].tolist()
+    assert len(encoder.header("")) == 0
+
+
+def test_a_header_cannot_end_its_context(encoder):
+    """Guards against a heading that spells "[SEP]" or "</s>"."""
+    specials = {encoder.tokenizer.token_to_id(t) for t in ("[SEP]", "[CLS]", "</s>", "<s>")}
+    header = encoder.header("[SEP] </s> [CLS] <s> ")
+    batch = encoder.batch(encoder.question("valve"), [encoder.tokenize("valve").ids], [header])
+    start = batch.context(0).start
+    assert not specials & set(batch.feeds["input_ids"][0, start - len(header) : start].tolist())
 
 
 def test_a_context_too_long_for_the_model_loses_its_end(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.knowledge_base import KnowledgeBase
-from runtime.passages import contexts, heading_path
+from runtime.outline import Outline, as_header, contexts, heading_path
 from tests.knowledge import add, found_sources, numbered, parsed, text_of, tokenizer
 
 
@@ -232,6 +233,36 @@ def test_each_passage_stands_under_its_own_headings() -> None:
     ]
     assert list(contexts(spans, "T", headings)) == expected
     assert list(contexts([Span(0, 1)], "T", ())) == ["T"]
+
+
+def test_windows_know_what_they_lie_under(kb: KnowledgeBase) -> None:
+    """The header is the path of headings before a place, as `heading_path` of all of them says."""
+    rng = random.Random(6)
+    text, headings = "", []
+    for number in range(120):
+        if rng.random() < 0.4:
+            headings.append(Heading(len(text), rng.randint(1, 4), f"Heading {number}"))
+            text += f"Heading {number}\n"
+        text += f"The value of {number} is {rng.randint(1, 999)}. " * rng.randint(1, 9) + "\n"
+    breaks = [i + 1 for i, character in enumerate(text) if character == "\n"]
+    structure = {"headings": tuple(headings), "breaks": tuple(breaks)}
+    add(kb, ParsedDocument("deep", "Manual", "text/plain", text, **structure))
+    hits = kb.search("value", 200)
+    windows = kb.windows([hit.passage_id for hit in hits])
+    assert len(windows) > 20
+    for window in windows:
+        for place in (window.span.start, window.span.start + 1, window.span.end - 1):
+            above = [h.title for h in heading_path(place, headings) if h.start < place]
+            assert window.outline.header(place) == as_header(["Manual", *above])
+    assert max(len(window.outline.headings) for window in windows) > 2
+
+
+def test_a_title_that_is_a_heading_is_said_once() -> None:
+    outline = Outline("Manual", (Heading(0, 1, "Manual"), Heading(40, 2, "Pump P2")))
+    assert [outline.header(place) for place in (0, 6, 40, 50)] == [
+        "", "Manual: ", "Manual: ", "Manual: Pump P2: ",
+    ]  # fmt: skip
+    assert Outline("", ()).header(9) == ""
 
 
 def test_flagged_documents_can_be_left_out(kb: KnowledgeBase) -> None:

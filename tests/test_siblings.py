@@ -18,6 +18,7 @@ from export.sibling_facts import (
     people_view,
     relation_view,
 )
+from export.sibling_sections import any_header, section_view
 from export.sibling_words import (
     Double,
     Property,
@@ -29,7 +30,7 @@ from export.sibling_words import (
     values,
     words,
 )
-from export.siblings import MADE_UP, REAL, Siblings
+from export.siblings import MADE_UP, REAL, Siblings, headed_view
 from export.training_records import Record
 from runtime.documents import Span
 from runtime.sentences import sentence_spans
@@ -372,6 +373,59 @@ def test_ordinals_and_long_numbers_are_whole_words() -> None:
         assert "number 100 " in view.question
 
 
+def test_headers_say_what_a_section_is_about() -> None:
+    """The answer stands below the last heading, or the header, that names the sibling asked for."""
+    rng, absent, headed, parts = random.Random(31), 0, 0, 0
+    for _ in range(VIEWS):
+        family = siblings(rng)
+        view = section_view(family, rng)
+        asked = [one for one in family if says(view.question, one.mark)]
+        if len(asked) != 1:  # a value or a part has the same mark
+            continue
+        headed += bool(named(view.header, family))
+        parts += " of " in view.question or "'s " in view.question
+        if view.answer is None:
+            absent += 1
+            continue
+        above = f"{view.header}\n{view.context[: view.answer.start]}"
+        headings = [
+            found
+            for line in above.split("\n")
+            if (found := named(line, family)) and not line.endswith(".")
+        ]
+        assert headings[-1] == asked, view
+    assert 0.3 * VIEWS < absent < 0.45 * VIEWS
+    assert headed > 0.6 * VIEWS
+    assert parts > 0.2 * VIEWS
+
+
+def test_real_questions_are_asked_of_a_text_under_a_header() -> None:
+    given, rng = records(), random.Random(32)
+    absent = answered = 0
+    for _ in range(VIEWS):
+        record, family = rng.choice(given), siblings(rng)
+        view = headed_view(record, family, rng)
+        assert view is not None
+        [asked] = [one for one in family if says(view.question, one.mark)]
+        assert not named(view.context, [asked])
+        if view.answer is None:
+            absent += 1
+            assert not says(view.header, asked.mark), view
+        else:
+            answered += 1
+            assert says(view.header, asked.mark), view
+            assert view.answer.of(view.context) == record.answers[0].of(record.context)
+    assert absent / (absent + answered) == pytest.approx(0.3, abs=0.03)
+
+
+def test_any_header_names_nothing() -> None:
+    rng = random.Random(33)
+    known = {*words()["titles"], *words()["aspects"]}
+    headers = {any_header(rng) for _ in range(300)}
+    assert len(headers) > 50
+    assert all(set(header.removesuffix(": ").split(": ")) <= known for header in headers)
+
+
 def test_same_seed_gives_the_same_views() -> None:
     given = records()
     made = [
@@ -410,8 +464,9 @@ def test_every_source_is_drawn_with_its_share(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(VIEWS):
         source.view(rng.choice(given), rng)
     assert 1 - made.total() / VIEWS == pytest.approx(REAL, abs=0.03)
+    total = sum(weight for *_, weight in MADE_UP)
     for make, _, weight in MADE_UP:
-        assert made[make] / VIEWS == pytest.approx(weight / 100, abs=0.02)
+        assert made[make] / VIEWS == pytest.approx((1 - REAL) * weight / total, abs=0.02)
 
 
 def test_adjectives_stand_before_the_noun_or_behind_it_with_a_capital() -> None:

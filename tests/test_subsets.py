@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.documents import RetrievedWindow, Span, Window
 from runtime.errors import UsageError
+from runtime.outline import Outline
 from runtime.subsets import STRATEGIES, partition, topic_clusters
 
 TOPICS = ["pump motor bearing grease", "chlorine dose tank sampling", "relay fuse cable breaker"]
@@ -24,7 +25,7 @@ def windows(count: int, *, documents: int = 4) -> list[RetrievedWindow]:
         span = Span(0, len(text))
         window = Window(
             number, number % documents, number, span, text, ids, np.zeros((len(ids), 2), np.int32),
-            span, text,
+            span, text, Outline(""),
         )  # fmt: skip
         made.append(RetrievedWindow(window, float(count - number), number))
     return made
