@@ -93,7 +93,7 @@ class ViewOptions:
     """How views are cut.
 
     Attributes:
-        window_tokens: longest view, in tokens of question and context together.
+        window_tokens: longest view, in tokens of question and context together, without a header.
         short_share: share of views that hold only the sentences around the answer.
         negative_share: views without an answer for each view with one.
         batch_tokens: tokens of a batch, padding included.
