@@ -211,6 +211,19 @@ def test_names_that_are_not_utf8(shell: Shell) -> None:
     assert shell.run("remove", document["source"]).code == 0
 
 
+def test_show_and_remove_take_a_name_that_is_not_utf8_as_the_shell_completes_it(
+    shell: Shell,
+) -> None:
+    """Guards: only the form spelt out (`b\\xffad.txt`) was found, not the bytes themselves."""
+    with open(os.fsencode(shell.home) + b"/b\xffad.txt", "wb") as stream:
+        stream.write(VALVE.encode())
+    shell.run("add", os.fsencode(shell.home) + b"/b\xffad.txt")
+    for name in (b"b\xffad.txt", rb"b\xffad.txt"):
+        shown = shell.run("show", name + b"#0-3")
+        assert (shown.code, "The" in shown.out) == (0, True), shown
+    assert shell.run("remove", b"b\xffad.txt").code == 0
+
+
 def test_names_with_terminal_escapes_are_shown_not_obeyed(shell: Shell) -> None:
     shell("add", shell.write("evil\x1b[31m.txt", VALVE))
     out = shell("list").out

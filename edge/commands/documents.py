@@ -292,8 +292,8 @@ def match_source(known: Sequence[str], wanted: str) -> str:
     for exact in (wanted, display_name(os.path.abspath(wanted))):
         if exact in sources:
             return exact
-    tail = "/" + wanted.lstrip("/")
-    close = [source for source in sources if source.endswith(tail)]
+    tails = tuple("/" + name.lstrip("/") for name in (wanted, display_name(wanted)))
+    close = [source for source in sources if source.endswith(tails)]
     if len(close) == 1:
         return close[0]
     raise UsageError(
