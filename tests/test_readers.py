@@ -639,6 +639,39 @@ def test_zip_of_zips(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_attachments_of_one_name_are_all_kept(tmp_path: Path) -> None:
+    """Both had one place, which is a document's key: the first was lost when they were stored."""
+    from email.message import EmailMessage
+
+    mail = EmailMessage()
+    mail["Subject"] = "Reports"
+    mail.set_content("See below.")
+    for text in (b"alpha 111", b"beta 222", b"gamma 333"):
+        mail.add_attachment(text, "text", "plain", filename="report.txt")
+    path = files.write(tmp_path, "a.eml", mail.as_bytes())
+    assert [(document.source, document.text) for document in read_document(path)[1:]] == [
+        (f"{path}!/report.txt", "alpha 111"),
+        (f"{path}!/report (2).txt", "beta 222"),
+        (f"{path}!/report (3).txt", "gamma 333"),
+    ]
+
+
+def test_zip_members_of_one_name_are_all_kept(tmp_path: Path) -> None:
+    """Members were opened by name, so the last one was read for each of its namesakes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("old/pump.txt", "text 0")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("old/pump.txt", "text 1")
+        archive.writestr("old/pump (2).txt", "text 2")
+    path = files.write(tmp_path, "a.zip", buffer.getvalue())
+    assert [(document.source, document.text) for document in read_document(path)] == [
+        (f"{path}!/old/pump.txt", "text 0"),
+        (f"{path}!/old/pump (2).txt", "text 1"),
+        (f"{path}!/old/pump (2) (2).txt", "text 2"),
+    ]
+
+
 @pytest.mark.skipif(not ocr_reader.installed(), reason="needs the OCR extra")
 @pytest.mark.slow
 def test_scans_are_read_through_ocr(tmp_path: Path) -> None:

@@ -21,21 +21,40 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     failures = len(context.failures)
     with open_zip(data, context) as archive:
         members = [m for m in archive.infolist() if not m.is_dir() and _wanted(m.filename)]
+        taken: dict[str, int] = {}
         for member in members:
+            name = unique_name(member.filename, taken)
             try:
                 context.unpack(member.compress_size, member.file_size)
                 if member.file_size > context.options.file_bytes:
                     raise DocumentTooLarge(
                         f"It is {member.file_size >> 20} MiB",
-                        where=f"{context.source}!/{member.filename}",
+                        where=f"{context.source}!/{name}",
                     )
-                content = read_member(archive, member.filename, context)
-                documents += member_documents(content, member.filename, context)
+                content = read_member(archive, member, context)
+                documents += member_documents(content, name, context)
             except DocumentError as error:
                 context.failures.append(error)
     if not documents and len(context.failures) == failures:
         raise EmptyDocument("It holds no file that can be read", where=context.source)
     return documents
+
+
+def unique_name(name: str, taken: dict[str, int]) -> str:
+    """`name`, or `name (2)` before its ending where it is taken.
+
+    A document's place is its key in a knowledge base: of two of one name only one would be kept.
+
+    Args:
+        taken: the names given so far, each with the last number it was given; updated.
+    """
+    ending = PurePosixPath(name).suffix
+    free = name
+    while free in taken:
+        taken[name] += 1
+        free = f"{name.removesuffix(ending)} ({taken[name]}){ending}"
+    taken[free] = 1
+    return free
 
 
 def member_documents(data: bytes, name: str, context: Context) -> list[RawDocument]:

@@ -65,9 +65,10 @@ def _body(message: EmailMessage, raw: RawDocument, context: Context) -> None:
 
 
 def _attachments(message: EmailMessage, context: Context) -> list[RawDocument]:
-    from runtime.readers.archive import member_documents
+    from runtime.readers.archive import member_documents, unique_name
 
     found: list[RawDocument] = []
+    taken: dict[str, int] = {}
     try:
         parts = list(message.iter_attachments())[:_MOST_ATTACHMENTS]
     except (MessageError, AttributeError, TypeError, KeyError):
@@ -85,7 +86,7 @@ def _attachments(message: EmailMessage, context: Context) -> list[RawDocument]:
             continue  # signatures and logos
         try:
             context.unpack(len(data), len(data))
-            found += member_documents(data, name, context)
+            found += member_documents(data, unique_name(name, taken), context)
         except DocumentError as error:
             context.failures.append(error)
     return found

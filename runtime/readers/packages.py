@@ -92,27 +92,36 @@ def parse_xml(data: bytes) -> Any:
     return root
 
 
-def read_member(archive: zipfile.ZipFile, name: str, context: Context) -> bytes:
+def read_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo, context: Context) -> bytes:
     """A member's bytes, never more than its directory says it has.
+
+    Args:
+        name: or the entry itself, where several have one name.
 
     Raises:
         DamagedDocument: missing, broken, larger than it says, or packed in an unknown way.
         EncryptedDocument: it has a password.
     """
     try:
-        member = archive.getinfo(name)
+        member = archive.getinfo(name) if isinstance(name, str) else name
         if member.flag_bits & 1:
             raise encrypted(context)
         with archive.open(member) as stream:
             data = stream.read(member.file_size + 1)
     except (KeyError, zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
         raise DamagedDocument(
-            f"Its part {name} is missing or damaged", where=context.source
+            f"Its part {_named(name)} is missing or damaged", where=context.source
         ) from error
     except (NotImplementedError, RuntimeError) as error:
         raise DamagedDocument(
-            f"Its part {name} cannot be unpacked", where=context.source
+            f"Its part {_named(name)} cannot be unpacked", where=context.source
         ) from error
     if len(data) > member.file_size:
-        raise DamagedDocument(f"Its part {name} is larger than it says", where=context.source)
+        raise DamagedDocument(
+            f"Its part {_named(name)} is larger than it says", where=context.source
+        )
     return data
+
+
+def _named(member: str | zipfile.ZipInfo) -> str:
+    return member if isinstance(member, str) else member.filename
