@@ -395,6 +395,20 @@ def test_status_tells_what_is_complete(shell: Shell) -> None:
     assert "empty.txt" in shell("status").out
 
 
+def test_a_folder_whose_name_ends_like_an_archive_in_a_source(shell: Shell) -> None:
+    """Guards: `docs/data!/b.txt` was told as gone, its file taken for an archive `docs/data`; and
+    where there is such a folder, a deleted file for one that is there."""
+    gone = shell.write("docs/data!/gone.txt", MOTOR)
+    kept = shell.write("docs/data!/kept.txt", VALVE)
+    shell.write("docs/data/other.txt", "Bearings are greased every 500 hours.")
+    shell("add", shell.home / "docs")
+    gone.unlink()
+    assert shell("status", "--json").json["missing_files"] == [str(gone)]
+    step = shell("watch", shell.home / "docs", "--once", "--json").json
+    assert step["removed"] == [str(gone)]
+    assert kept.name in shell.sources()
+
+
 def test_another_drafter_needs_nothing_done_to_the_knowledge_base(shell: Shell) -> None:
     shell("add", shell.write("valve.txt", VALVE))
     make_bundle(shell.home / "other", role="drafter", family="bpe")

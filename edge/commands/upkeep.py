@@ -84,12 +84,10 @@ def _why(failure: Failure, still_answers: bool) -> str:
 
 
 def _is_gone(source: str) -> bool:
-    """Whether a document's file is no longer where it was added from."""
-    from runtime.knowledge_base import MEMBER
-    from runtime.readers.discovery import real_path
+    """Whether a document's file is no longer where it was added from; texts come from none."""
+    from edge.completeness import may_exist
 
-    file = real_path(source.split(MEMBER, 1)[0])
-    return file.startswith(os.sep) and not os.path.exists(file)
+    return source.startswith(os.sep) and not may_exist(source)
 
 
 @command("verify", scopes=("store",), examples=("specrag verify --kb /media/stick/station",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from runtime.readers import FoundFile
 
 _Stamp = tuple[int, int]
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @command(
@@ -102,9 +100,10 @@ class _Watcher:
         A folder that is gone itself is a drive or share that was taken away, not files deleted: its
         documents stay. What this does not cover is a mount point that is left empty.
         """
+        from edge.completeness import may_exist
         from runtime.readers.discovery import real_path
 
-        gone = [s for s in sources if s.startswith(self._roots) and not _may_exist(s)]
+        gone = [s for s in sources if s.startswith(self._roots) and not may_exist(s)]
         # Only now: it may be taken away at any moment.
         away = tuple(root for root in self._roots if not os.path.isdir(real_path(root)))
         for root in away:
@@ -127,23 +126,3 @@ class _Watcher:
         if told:
             show_outcomes(self._run, told)
         sys.stdout.flush()  # a log is read while this runs
-
-
-def _may_exist(source: str) -> bool:
-    """Whether it is there, or nobody can say: the folder may not be entered, the drive fails."""
-    from runtime.knowledge_base import MEMBER
-    from runtime.readers.discovery import real_path
-
-    parts = real_path(source).split(MEMBER)
-    places = (MEMBER.join(parts[:count]) for count in range(1, len(parts) + 1))
-    return any(map(_may_be_there, places))
-
-
-def _may_be_there(path: str) -> bool:
-    try:
-        os.stat(path)
-    except OSError as error:
-        return error.errno not in _NOT_THERE
-    except ValueError:  # a NUL, in the name of a member
-        return False
-    return True
