@@ -257,6 +257,50 @@ def test_html_table_that_lays_out_headings_is_no_data(tmp_path: Path) -> None:
     assert heading.title == "Pumps"
 
 
+@pytest.mark.parametrize(
+    ("cells", "row"),
+    [
+        ('<td>P-1</td><td>6 bar<span style="display:none">99 bar</span></td>', "P-1; b: 6 bar"),
+        ('<td>P-1</td><td style="color:#fff">99 bar</td>', "P-1"),
+        ('<td>P-1</td><td style="visibility:hidden">99 bar</td><td>5</td>', "P-1; c: 5"),
+        ('<td>P-1</td><td style="display:none">99 bar</td><td>5</td>', "P-1; b: 5"),
+        ('<td>P-1</td><td>5</td></tr><tr style="display:none"><td>99 bar</td>', "P-1; b: 5"),
+        ('<td>P-1</td><td>5</td></tr><tr style="color:white"><td>99 bar</td>', "P-1; b: 5"),
+        ("<td>P-1</td><td>5</td></tr><tbody hidden><tr><td>99 bar</td>", "P-1; b: 5"),
+    ],
+)
+def test_hidden_text_in_html_tables(cells: str, row: str, tmp_path: Path) -> None:
+    """The cells of data tables were read whole: what nobody sees was answered from, unflagged."""
+    head = "<tr><th>a</th><th>b</th><th>c</th></tr>"
+    page = f"<body><p>Seen.</p><table>{head}<tr>{cells}</tr></table></body>"
+    document = _read(tmp_path, "a.html", page.encode())
+    assert document.text == f"Seen.\n\na: {row}"
+    assert "99 bar" in _flagged(document, HIDDEN)[0]
+
+
+def test_html_tables_leave_out_what_pages_do(tmp_path: Path) -> None:
+    """Scripts and menus in the cells of data tables were read as their text."""
+    cell = "low <b>suction</b><script>var x=1;</script> <select><option>a</option></select>"
+    page = f"<table><tr><th>Code<th>Meaning<tr><td>E-17<td>{cell}<p>on</p>DP-1</table>"
+    text = _read(tmp_path, "a.html", page.encode()).text
+    assert text == "Code: E-17; Meaning: low suction on DP-1"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<tr style="color:#fff"><th bgcolor="#036">Code<th bgcolor="#036">Meaning',
+        "<style>thead {color: #fff} .x thead th {background: #036}</style><thead><tr><th>Code"
+        "<th>Meaning</thead>",
+    ],
+)
+def test_white_names_of_html_columns_on_dark_stay(page: str, tmp_path: Path) -> None:
+    """Colours are inherited: a background inside a white row shows its words."""
+    page = f'<table class="x">{page}<tr style="color:#000"><td>E-17<td>low suction</table>'
+    text = _read(tmp_path, "a.html", page.encode()).text
+    assert text == "Code: E-17; Meaning: low suction"
+
+
 def test_html_declares_its_encoding(tmp_path: Path) -> None:
     page = '<html><head><meta charset="iso-8859-2"></head><body><p>Čerpadlo běží</p></body></html>'
     assert _read(tmp_path, "a.html", page.encode("iso-8859-2")).text == "Čerpadlo běží"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,14 @@ from runtime.errors import DamagedDocument, DocumentTooLarge
 from runtime.flags import HIDDEN
 from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
 from runtime.readers.context import Context
-from runtime.readers.styles import Declarations, StyleSheet, transparent, whiteness, why_hidden
+from runtime.readers.styles import (
+    Declarations,
+    StyleSheet,
+    paints,
+    transparent,
+    whiteness,
+    why_hidden,
+)
 from runtime.readers.text import decode
 from runtime.safety import addresses_model
 
@@ -106,7 +113,6 @@ _READER_ONLY = re.compile(r"^(?:sr-only|visually-?hidden|screen-?reader(?:-text|
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w.:-]{2,40})[\"']")
-_WHITE = "white on white"
 _MOST_CELLS = 200  # columns of a table
 
 
@@ -221,6 +227,51 @@ def _length(element: Any) -> int:
     return sum(len(text) for text in element.itertext() if text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What an element's text looks like: in white (or clear), and on a background that shows it."""
+
+    white: bool = False
+    backed: bool = False
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table of data being read.
+
+    Attributes:
+        before: the page's blocks so far; what is read meanwhile is the text of a cell.
+        prefix: the marker of the list item that the table begins.
+        rows: texts of the cells, spans filled in.
+        named: of each row, whether it consists of names (`th`).
+        cells: of the row being read, with their texts.
+        spans: column -> rows that its cell still fills, and its text.
+    """
+
+    before: list[Block]
+    prefix: str
+    caption: str = ""
+    rows: list[list[str]] = field(default_factory=list)
+    named: list[bool] = field(default_factory=list)
+    cells: list[tuple[Any, str]] = field(default_factory=list)
+    spans: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+    def end_row(self) -> None:
+        """The cells become a row; where all of them are hidden there is none."""
+        if self.cells:
+            self.named.append(all(cell.tag == "th" for cell, _ in self.cells))
+            self.rows.append(list(_row_cells(self.cells, self.spans)))
+            self.cells.clear()
+
+    def blocks(self) -> list[Block]:
+        """The caption and a line for each row."""
+        found = [Block("paragraph", self.caption)] if self.caption else []
+        if len(self.rows) > 1 and self.named[0]:
+            return found + table_blocks(self.rows[1:], header=self.rows[0])
+        header, body = split_header(self.rows)
+        return found + table_blocks(body, header=header)
+
+
 class _Walker:
     """Collects blocks in document order, without recursion: pages may nest without end."""
 
@@ -228,7 +279,7 @@ class _Walker:
         self, sheet: StyleSheet, content: HtmlContent, total: int, *, whole_page: bool
     ) -> None:
         self._sheet = sheet
-        self._external = False  # whether a style sheet that we do not have sets backgrounds
+        self._external = False  # whether backgrounds may be set where we cannot look
         self._content = content
         self._total = total
         self._whole_page = whole_page
@@ -239,16 +290,18 @@ class _Walker:
         self._lists: list[list[int]] = []  # for each open list: [next number], 0 for bullets
         self._items = 0
         self._pre = 0
-        self._backgrounds: list[bool] = []  # whether a background other than white is behind
+        self._looks = [_Look()]  # of the page, then of each open element
+        self._unseen: list[str] = []  # texts in white on white
+        self._table: _Table | None = None
 
     def walk(self, root: Any) -> None:
         from lxml import etree
 
         for ancestor in reversed(list(root.iterancestors())):
-            behind = bool(self._backgrounds and self._backgrounds[-1])
-            self._backgrounds.append(behind or _paints(ancestor, self._style(ancestor)))
+            self._looks.append(_look(ancestor, self._style(ancestor), self._looks[-1]))
         links = root.getroottree().iter("link")
-        self._external = any("stylesheet" in (link.get("rel") or "").lower() for link in links)
+        linked = any("stylesheet" in (link.get("rel") or "").lower() for link in links)
+        self._external = linked or self._sheet.unknown_backgrounds
         walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
         skipped: Any = None
         for event, element in walk:
@@ -264,22 +317,26 @@ class _Walker:
             if element is not root:
                 self._add(element.tail)
         self._flush()
+        self._note_unseen()
 
     def _start(self, element: Any, root: Any) -> bool:
         """Open an element; True to leave out what is inside."""
         tag = element.tag
-        if tag in _DROPPED or (element is not root and self._is_furniture(element)):
+        if tag in _DROPPED:
+            return True
+        if self._table is None and element is not root and self._is_furniture(element):
             return True
         style = self._style(element)
-        behind = bool(self._backgrounds and self._backgrounds[-1])
-        if self._hides(element, style, behind):
+        if self._hides(element, style):
+            if self._table and tag in ("td", "th") and not _leaves_no_gap(element, style):
+                self._table.cells.append((element, ""))
             return True
         if tag in _BLOCKS:
             self._flush()
-        if tag == "table" and (rows := _data_table(element)) is not None:
-            self._table(element, rows)
-            return True
-        self._backgrounds.append(behind or _paints(element, style))
+        if tag == "table" and _holds_data(element):
+            self._table = _Table(self._content.blocks, self._prefix)
+            self._content.blocks, self._prefix = [], ""
+        self._looks.append(_look(element, style, self._looks[-1]))
         self._open(tag, element)
         self._add(element.text)
         return False
@@ -312,8 +369,7 @@ class _Walker:
 
     def _end(self, element: Any) -> None:
         tag = element.tag
-        if self._backgrounds:
-            self._backgrounds.pop()
+        self._looks.pop()
         if tag not in _BLOCKS:
             return
         self._flush()
@@ -323,7 +379,29 @@ class _Walker:
             self._items = max(0, self._items - 1)
         elif tag == "pre":
             self._pre = max(0, self._pre - 1)
+        if self._table is not None:
+            self._end_in_table(self._table, element)
         self._kind = "code" if self._pre else "item" if self._items else "paragraph"
+
+    def _end_in_table(self, table: _Table, element: Any) -> None:
+        if element.tag in ("td", "th"):
+            table.cells.append((element, self._taken()))
+        elif element.tag == "caption":
+            table.caption = self._taken()
+        elif element.tag == "tr":
+            table.end_row()
+        elif element.tag == "table":
+            table.end_row()
+            stray, self._content.blocks = self._content.blocks, table.before
+            self._content.blocks += stray + table.blocks()
+            self._prefix = table.prefix
+            self._table = None
+
+    def _taken(self) -> str:
+        """The text of a cell or caption that ends, taken out of the blocks."""
+        text = " ".join(block.text for block in self._content.blocks)
+        self._content.blocks.clear()
+        return " ".join(text.split())
 
     def _marker(self) -> str:
         if not self._lists or not self._lists[-1][0]:
@@ -332,10 +410,26 @@ class _Walker:
         return f"{self._lists[-1][0] - 1}. "
 
     def _add(self, text: str | None) -> None:
-        if text:
-            self._parts.append(text if self._pre else re.sub(r"[ \t\r\n\f]+", " ", text))
+        if not text:
+            return
+        look = self._looks[-1]
+        if look.white and not look.backed:
+            self._unseen.append(text)
+            if not self._external:
+                return
+        self._parts.append(text if self._pre else re.sub(r"[ \t\r\n\f]+", " ", text))
+
+    def _note_unseen(self) -> None:
+        text = " ".join("".join(self._unseen).split())
+        if text and self._external:
+            # The text was kept, and we say so.
+            self._content.flags.append(Flag(HIDDEN, f"white, perhaps on white: {text[:160]}"))
+        elif text:
+            self._content.hidden.append(("white on white", text))
 
     def _flush(self) -> None:
+        if self._unseen:
+            self._unseen.append("\n")
         text = "".join(self._parts)
         self._parts.clear()
         if text.strip():
@@ -343,18 +437,6 @@ class _Walker:
                 text = text.strip()
             self._content.blocks.append(Block(self._kind, self._prefix + text, self._level))
             self._prefix = ""
-
-    def _table(self, element: Any, rows: list[list[str]]) -> None:
-        caption = element.find("caption")
-        if caption is not None and (text := _cell_text(caption)):
-            self._content.blocks.append(Block("paragraph", text))
-        header_row = element.find(".//tr")
-        marked = header_row is not None and len(header_row.findall("th")) == len(header_row)
-        if marked and len(rows) > 1:
-            self._content.blocks += table_blocks(rows[1:], header=rows[0])
-        else:
-            header, body = split_header(rows)
-            self._content.blocks += table_blocks(body, header=header)
 
     def _is_furniture(self, element: Any) -> bool:
         if not self._whole_page or element.tag in ("body", "main", "article", "html"):
@@ -369,43 +451,34 @@ class _Walker:
             return False
         return _length(element) <= 0.4 * self._total
 
-    def _hides(self, element: Any, style: Declarations, behind: bool) -> bool:
-        """Whether people do not see an element; what is left out is noted."""
+    def _hides(self, element: Any, style: Declarations) -> bool:
+        """Whether people do not see an element, colours aside; what is left out is noted."""
         why = why_hidden(style) if style else None
         if why is None and element.get("hidden") is not None:
             why = "hidden attribute"
-        if why is None and not behind and _is_white(element, style):
-            why = _WHITE
         classes = (element.get("class") or "").split()
         reader_only = any(_READER_ONLY.match(name) for name in classes)
         if why is None and not reader_only:
             return False
         text = " ".join("".join(element.itertext()).split())
-        if why == _WHITE and self._external:
-            # Its background may be set where we cannot look: keep the text, and say so.
-            self._content.flags.append(Flag(HIDDEN, f"white, perhaps on white: {text[:160]}"))
-            return False
         if text and ((why is not None and not reader_only) or addresses_model(text)):
             self._content.hidden.append((why or "for screen readers only", text))
         return True
 
 
-def _is_white(element: Any, style: Declarations) -> bool:
-    """Whether an element's text is white or transparent, without a background of its own."""
+def _look(element: Any, style: Declarations, outside: _Look) -> _Look:
+    """An element's colours; those that it does not set are inherited."""
     color = style.get("color", "") or (element.get("color") or "").lower()
-    if not color or _paints(element, style):
-        return False
-    return transparent(color) or (whiteness(color) or 0.0) >= 0.97
+    white = outside.white
+    if color and color not in ("inherit", "unset", "currentcolor"):
+        white = transparent(color) or (whiteness(color) or 0.0) >= 0.97
+    backed = outside.backed or paints(style, element.get("bgcolor") or "")
+    return outside if (white, backed) == (outside.white, outside.backed) else _Look(white, backed)
 
 
-def _paints(element: Any, style: dict[str, str]) -> bool:
-    """Whether an element has a background other than white."""
-    background = style.get("background-color") or style.get("background") or ""
-    background = background or (element.get("bgcolor") or "").lower()
-    if not background or background in ("none", "inherit", "transparent"):
-        return False
-    light = whiteness(background.split()[0] if "(" not in background else background)
-    return light is None or light < 0.9
+def _leaves_no_gap(cell: Any, style: Declarations) -> bool:
+    """Whether a hidden cell takes no column: the next one moves to its place."""
+    return style.get("display") == "none" or cell.get("hidden") is not None
 
 
 def _inside_section(element: Any) -> bool:
@@ -424,27 +497,26 @@ def _mostly_links(element: Any) -> bool:
     return linked >= 0.75 * everything and linked / len(links) < 40
 
 
-def _data_table(table: Any) -> list[list[str]] | None:
-    """The cells of a table of data, spans filled in; None for a table that only lays out."""
+def _holds_data(table: Any) -> bool:
+    """Whether a table is one of data, with two columns or more; others only lay out."""
     if table.find(".//table") is not None or table.get("role") == "presentation":
-        return None
+        return False
     if next(table.iter("h1", "h2", "ul", "ol", "pre", "form"), None) is not None:
-        return None
-    rows: list[list[str]] = []
-    spans: dict[int, tuple[int, str]] = {}  # column: (rows still to fill, text)
-    for row in table.iter("tr"):
-        rows.append(list(_row_cells(row, spans)))
-    width = max((len(row) for row in rows), default=0)
-    return rows if width >= 2 else None
+        return False
+    return any(
+        sum(_number(cell.get("colspan"), 1) for cell in row.iterchildren("td", "th")) >= 2
+        for row in table.iter("tr")
+    )
 
 
-def _row_cells(row: Any, spans: dict[int, tuple[int, str]]) -> Iterator[str]:
+def _row_cells(
+    cells: Sequence[tuple[Any, str]], spans: dict[int, tuple[int, str]]
+) -> Iterator[str]:
     column = 0
-    for cell in row.iterchildren("td", "th"):
+    for cell, text in cells:
         while column in spans and column < _MOST_CELLS:
             yield from _spanned(spans, column)
             column += 1
-        text = _cell_text(cell)
         down = min(_number(cell.get("rowspan"), 1), 1000)
         for extra in range(min(_number(cell.get("colspan"), 1), _MOST_CELLS)):
             if column >= _MOST_CELLS:
@@ -465,13 +537,6 @@ def _spanned(spans: dict[int, tuple[int, str]], column: int) -> Iterator[str]:
     else:
         del spans[column]
     yield text
-
-
-def _cell_text(cell: Any) -> str:
-    for line_end in cell.iter("br"):
-        line_end.tail = " " + (line_end.tail or "")
-    parts = (text for text in cell.itertext() if text)
-    return " ".join("".join(parts).split())
 
 
 def _number(text: str | None, default: int) -> int:

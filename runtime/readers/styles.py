@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 _RULE = re.compile(r"([^{}]{1,300})\{([^{}]*)\}")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SELECTOR = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9]*)?(?:[.#][\w-]+)?$")
+_COMBINED = re.compile(r"^[^:]+?[\s>+~][^:]+$")
 _RGB = re.compile(r"rgba?\(\s*(\d+)[\s,]+(\d+)[\s,]+(\d+)(?:[\s,/]+([\d.]+%?))?\s*\)")
 _LENGTH = re.compile(r"^(-?\d*\.?\d+)(px|pt|em|rem|ex|vw|vh|cm|mm|in|%)?")
 _PIXELS = {
@@ -32,9 +33,14 @@ Declarations = dict[str, str]
 
 @dataclass(slots=True)
 class StyleSheet:
-    """Declarations by selector: a tag, `.class`, `#id`, or tag with one of these."""
+    """Declarations by selector: a tag, `.class`, `#id`, or tag with one of these.
+
+    Attributes:
+        unknown_backgrounds: a selector with combinators sets a background, nobody knows for what.
+    """
 
     rules: dict[str, Declarations] = field(default_factory=dict)
+    unknown_backgrounds: bool = False
 
     def add(self, css: str) -> None:
         """Take in the rules of one `<style>` element."""
@@ -43,6 +49,8 @@ class StyleSheet:
             for selector in map(str.strip, match.group(1).split(",")):
                 if selector and _SELECTOR.match(selector) and len(self.rules) < _MOST_RULES:
                     self.rules.setdefault(selector, {}).update(declarations)
+                elif paints(declarations) and _COMBINED.match(selector):
+                    self.unknown_backgrounds = True
 
     def of(self, tag: str, classes: list[str], identifier: str, inline: str) -> Declarations:
         """The declarations that hold for an element, later ones winning."""
@@ -119,6 +127,15 @@ def whiteness(color: str) -> float | None:
     if match := _RGB.match(color):
         return min(int(match.group(i)) for i in (1, 2, 3)) / 255
     return None
+
+
+def paints(style: Declarations, attribute: str = "") -> bool:
+    """Whether a background other than white is set, by style or else by the old `bgcolor`."""
+    background = style.get("background-color") or style.get("background") or attribute.lower()
+    if not background or background in ("none", "inherit", "transparent"):
+        return False
+    light = whiteness(background.split()[0] if "(" not in background else background)
+    return light is None or light < 0.9
 
 
 def transparent(color: str) -> bool:
