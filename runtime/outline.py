@@ -29,10 +29,14 @@ class Outline:
         The title is left out where it is a heading, too; outermost first, so that the end of the
         header is what matters most.
         """
-        above = [one.title for one in heading_path(position, self.headings) if one.start < position]
         named = (one.title for one in self.headings)
         title = [] if not self.title or self.title in named else [self.title]
-        return as_header([*title, *above])
+        return as_header([*title, *self.above(position)])
+
+    def above(self, position: int) -> list[str]:
+        """The headings before `position` that are open there, outermost first."""
+        path = heading_path(position, self.headings)
+        return [heading.title for heading in path if heading.start < position]
 
 
 def as_header(parts: Iterable[str]) -> str:

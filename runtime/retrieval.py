@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.documents import RetrievedWindow
+from runtime.documents import RetrievedWindow, Window
 from runtime.index import PassageHit
 from runtime.knowledge_base import CutPassage, KnowledgeBase
 
@@ -113,7 +113,8 @@ def _best_distinct(
 ) -> list[RetrievedWindow]:
     """The first `k` without those that nearly repeat a better one.
 
-    Of two revisions of one text the one in force is kept, in the place of the better one.
+    Of two revisions of one text the one in force is kept, in the place of the better one. What
+    differs in a word and lies under other headings says it of something else.
     """
     chosen: list[RetrievedWindow] = []
     shingles: list[frozenset[tuple[str, ...]]] = []
@@ -122,14 +123,24 @@ def _best_distinct(
             break
         window = candidate.passage.window(candidate.place)
         own = _shingles(window.text)
-        alike = (n for n, other in enumerate(shingles) if _jaccard(own, other) >= duplicate_share)
-        twin = next(alike, None)
+        shares = (_jaccard(own, other) for other in shingles)
+        alike = (n for n, share in enumerate(shares) if share >= duplicate_share)
+        twin = next((n for n in alike if _says_the_same(kb, window, chosen[n].window)), None)
         if twin is None:
             shingles.append(own)
             chosen.append(RetrievedWindow(window, candidate.score, len(chosen)))
         elif kb.is_superseded(chosen[twin].window) and not kb.is_superseded(window):
             chosen[twin] = replace(chosen[twin], window=window)
     return chosen
+
+
+def _says_the_same(kb: KnowledgeBase, window: Window, other: Window) -> bool:
+    """Whether two windows that are nearly alike are about one thing."""
+    return (
+        window.text == other.text
+        or window.outline.above(window.span.start) == other.outline.above(other.span.start)
+        or kb.is_superseded(window) != kb.is_superseded(other)
+    )
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.documents import Flag, ParsedDocument, RetrievedWindow
+from runtime.documents import Flag, Heading, ParsedDocument, RetrievedWindow
 from runtime.knowledge_base import KnowledgeBase
 from runtime.retrieval import RetrievalOptions, retrieve
 from runtime.windows import WindowTokenizer
@@ -140,6 +140,24 @@ def test_differences_that_matter_are_no_duplicates(tmp_path: Path) -> None:
         add(kb, parsed("old", "Relief valve: opens at 6.5 bar."))
         add(kb, parsed("new", "Relief valve: opens at 7.0 bar."))
         assert len(retrieve(kb, "relief valve")) == 2
+
+
+def test_the_same_under_other_headings_is_no_duplicate(tmp_path: Path) -> None:
+    """Guards that of pumps whose sections differ in a number only one was read."""
+    body = "The oil is changed every {} hours, and the old oil goes into the drum beside the door."
+    text, headings = "", []
+    for number in (1, 2, 3):
+        headings.append(Heading(len(text), 1, f"Pump P{number}"))
+        text += f"Pump P{number}\n{body.format(400 + number)}\n\n"
+        for name in ("Alignment", "Cleaning"):  # far from the heading
+            headings.append(Heading(len(text), 2, name))
+            text += f"{name}\n{body.format(500 + number)} " + "It is logged. " * 30 + "\n\n"
+    breaks = tuple(heading.start for heading in headings)
+    with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(60, 10), create=True) as kb:
+        add(kb, ParsedDocument("m", "M", "text/plain", text, breaks, (), tuple(headings)))
+        found = retrieve(kb, "How often is the oil changed", k=10)
+        for number in (1, 2, 3):
+            assert any(f"{500 + number} hours" in one.window.text for one in found)
 
 
 def test_flagged_documents_are_left_out_on_request(tmp_path: Path) -> None:
