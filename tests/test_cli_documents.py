@@ -379,6 +379,20 @@ def test_watch_keeps_documents_that_cannot_be_looked_at(shell: Shell) -> None:
     assert shell.sources() == ["valve.txt"]
 
 
+def test_watch_does_not_begin_anew_where_the_knowledge_base_was_moved_away(shell: Shell) -> None:
+    """Guards: at the next change it made a new one at the old path, which held that change only."""
+    folder = shell.write("folder/valve.txt", VALVE).parent
+    process = shell.start("watch", str(folder), "--interval", "0.1")
+    assert process.stdout is not None
+    while b"1 added" not in process.stdout.readline():
+        pass
+    shell.kb.rename(shell.home / "moved")
+    shell.write("folder/motor.txt", MOTOR)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, b"no knowledge base here" in err) == (1, True), err
+    assert not shell.kb.exists()
+
+
 def test_watch_of_no_folder(shell: Shell) -> None:
     assert shell("watch", shell.write("valve.txt", VALVE), "--once").code == 2
 

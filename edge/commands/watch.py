@@ -83,8 +83,10 @@ class _Watcher:
         if stamps == self._seen:
             return
         changed = self._changed(files, stamps)
-        with open_knowledge_base(self._run.settings, create=True) as kb:
-            if self._seen is None:
+        is_first = self._seen is None
+        # Made at the first look only: one that is gone later was moved, and is not begun anew.
+        with open_knowledge_base(self._run.settings, create=is_first, writable=True) as kb:
+            if is_first:
                 say_stemmer(self._run, kb)
             gone = self._gone([document.source for document in kb.documents()])
             with kb.batch():
