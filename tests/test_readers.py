@@ -250,6 +250,62 @@ def test_html_that_only_looks_like_navigation_stays(tmp_path: Path) -> None:
         assert words in text
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '<section id="menu"><h2>Menu</h2><p>Hold MENU for 7 s to unlock.</p></section>',
+        '<section id="navigation"><h2>At night</h2><p>Hold MENU for 7 s to unlock.</p></section>',
+        '<div class="section" id="toc"><span id="x"></span><h2>T</h2>Hold MENU for 7 s now</div>',
+        '<div id="main-menu"><h3>The main menu</h3><p>Hold MENU for 7 s to unlock.</p></div>',
+        '<h2 id="menu">Hold MENU for 7 s</h2>',
+        '<div class="shareholders">Hold MENU for 7 s</div>',
+        '<div class="socialization">Hold MENU for 7 s</div>',
+        '<aside class="admonition warning">Hold MENU for 7 s</aside>',
+        '<aside class="footnote brackets">1 Hold MENU for 7 s</aside>',
+        '<aside role="doc-tip">Hold MENU for 7 s</aside>',
+        "<aside><p><b>Caution:</b> Hold MENU for 7 s</p></aside>",
+    ],
+)
+def test_sections_and_notes_of_pages_stay(kept: str, tmp_path: Path) -> None:
+    """Their ids, made from headings, and the first letters of classes were taken for those of
+    navigation; asides were never read, warnings among them."""
+    page = f"<body><h1>Panel</h1><p>{files.PROSE}</p>{kept}<p>{files.PROSE}</p></body>"
+    assert "Hold MENU for 7 s" in _read(tmp_path, "a.html", page.encode()).text
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        '<div id="menu">Buy our pumps</div>',
+        '<div id="sidebar"><h3>News</h3><p>Buy our pumps now, all of you.</p></div>',
+        '<section id="toc"><h2>Toc</h2><a href="#1">Buy our pumps now, all of you</a></section>',
+        '<div class="share-buttons">Buy our pumps</div>',
+        '<div class="SocialLinks">Buy our pumps</div>',
+        '<div class="advertisement">Buy our pumps</div>',
+        '<aside class="related">Buy our pumps</aside>',
+    ],
+)
+def test_boxes_of_a_site_go(gone: str, tmp_path: Path) -> None:
+    page = f"<body><h1>Panel</h1><p>{files.PROSE}</p>{gone}<p>{files.PROSE}</p></body>"
+    assert "Buy our pumps" not in _read(tmp_path, "a.html", page.encode()).text
+
+
+def test_asides_of_books_and_markdown_stay(tmp_path: Path) -> None:
+    """They have no navigation of a site, so an aside is always one of the text."""
+    assert (
+        "hot: 90 °C" in _read(tmp_path, "a.md", "Text.\n\n<aside>hot: 90 °C</aside>".encode()).text
+    )
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(files.book_epub())) as old,
+        zipfile.ZipFile(buffer, "w") as new,
+    ):
+        for name in old.namelist():
+            note = b'<aside epub:type="footnote">The fuse is 10 A.</aside></body>'
+            new.writestr(name, old.read(name).replace(b"</body>", note))
+    assert "The fuse is 10 A." in _read(tmp_path, "a.epub", buffer.getvalue()).text
+
+
 def test_html_table_that_lays_out_headings_is_no_data(tmp_path: Path) -> None:
     """Elements without children count as false: a heading of words alone was not seen."""
     page = "<table><tr><td><h2>Pumps</h2><p>Two.</p></td><td><p>Menu</p></td></tr></table>"
@@ -681,6 +737,56 @@ def test_zip_of_zips(tmp_path: Path) -> None:
     ]
     assert [failure.where for failure in read.failures] == [f"{path}!/bad.pdf"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def _mail(kind: str, *parts: str) -> bytes:
+    head = f'Subject: Valve\nMIME-Version: 1.0\nContent-Type: {kind}; boundary="B"\n\n'
+    return (head + "".join(f"--B\n{part}\n" for part in parts) + "--B--\n").encode()
+
+
+def test_a_mail_is_read_on_after_a_picture(tmp_path: Path) -> None:
+    """The body ended at the first part that was no text, and what had no file name was dropped."""
+    mail = _mail(
+        "multipart/mixed",
+        "Content-Type: text/plain\n\nTorque 68 Nm.",
+        'Content-Type: image/jpeg; name="x.jpg"\nContent-Disposition: inline\n\nAAAA',
+        "Content-Type: text/plain\n\nThe valve opens at 6 bar.",
+        "Content-Type: text/plain\nContent-Disposition: attachment\n\nzeta 777",
+        'Content-Type: text/plain\nContent-Disposition: inline; filename="a.ini"\n\neta = 888',
+    )
+    path = files.write(tmp_path, "a.eml", mail)
+    message, unnamed, settings = read_document(path)
+    assert message.text == "Subject: Valve\n\nTorque 68 Nm.\n\nThe valve opens at 6 bar."
+    assert (unnamed.source, unnamed.text) == (f"{path}!/attachment-1.txt", "zeta 777")
+    assert (settings.source, settings.text) == (f"{path}!/a.ini", "eta = 888")
+
+
+@pytest.mark.parametrize(
+    ("plain", "shown"),
+    [
+        ("Please view this message in HTML.", "It is tested every 6 months."),
+        ("It is tested\nevery 6 *months*. Regards", "It is tested every 6 *months*. Regards"),
+    ],
+)
+def test_a_mail_whose_plain_text_is_a_stub(plain: str, shown: str, tmp_path: Path) -> None:
+    """Only "view this in HTML" was kept of it; and attachments in an alternative were lost."""
+    html = (
+        "Content-Type: text/html\n\n<p>It is tested every 6 months.</p>\n--C\n"
+        "Content-Type: text/csv\nContent-Disposition: attachment; filename=a.csv\n\na,1\n--C--"
+    )
+    mail = _mail(
+        "multipart/alternative",
+        f"Content-Type: text/plain\n\n{plain}",
+        f'Content-Type: multipart/mixed; boundary="C"\n\n--C\n{html}',
+    )
+    message, attachment = read_document(files.write(tmp_path, "a.eml", mail))
+    assert " ".join(message.text.split()) == f"Subject: Valve {shown}"
+    assert attachment.text == "a: 1"
+
+
+def test_a_mail_whose_boundary_never_comes_is_read_as_text(tmp_path: Path) -> None:
+    mail = b'Subject: Valve\nContent-Type: multipart/mixed; boundary="X"\n\nIt opens at 6 bar.\n'
+    assert _read(tmp_path, "a.eml", mail).text.endswith("It opens at 6 bar.")
 
 
 def test_attachments_of_one_name_are_all_kept(tmp_path: Path) -> None:

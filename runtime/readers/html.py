@@ -30,7 +30,6 @@ _DROPPED = frozenset(
         "noscript",
         "template",
         "nav",
-        "aside",
         "iframe",
         "object",
         "embed",
@@ -57,6 +56,7 @@ _BLOCKS = frozenset(
     [
         "address",
         "article",
+        "aside",
         "blockquote",
         "body",
         "center",
@@ -105,8 +105,24 @@ _FURNITURE = re.compile(
     r"^(?:(?:[\w]+[-_])?(?:nav|navbar|navigation|menu|breadcrumbs?|sidebar|pagination|pager|toc)"
     r"(?:[-_](?:bar|panel|menu|list|links?|wrapper|container|nav))?|(?:site|page|global)[-_]?(?:header|"
     r"footer)|footer|masthead|cookie[-_]?(?:banner|notice|consent|bar)?s?|skip[-_]?(?:link|nav)s?|"
-    r"social[-_]?\w*|share[-_]?\w*|advert\w*|ads?|newsletter[-_]?\w*|related[-_]?(?:posts|links)|"
+    r"(?:social|shar(?:e|ing))(?:[-_]?(?:bar|box|buttons?|icons?|links?|list|media|menu|nav|this|tools?|"
+    r"widget))?|advert(?:s|isements?|ising)?(?:[-_](?:box|banner|container|wrapper))?|ads?|"
+    r"newsletters?(?:[-_]?(?:box|form|sign-?up|subscribe|subscription))?|related[-_]?(?:posts|links)|"
     r"sphinxsidebar|headerlink|sphinxsidebarwrapper|noprint|navfooter|navheader)$",
+    re.IGNORECASE,
+)
+# Elements whose `id` may tell what they are for; of others it is the target of links to a topic.
+_BOXES = frozenset("aside div dl footer form header ol section table ul".split())
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_LEAST_PROSE = 20  # characters outside links and headings
+_NOTE = re.compile(
+    r"(?:^|[-_\s:])(?:notes?|(?:foot|end|rear|side|margin)-?notes?|tips?|hints?|warnings?|cautions?|"
+    r"danger|important|attention|notices?|alerts?|admonitions?|call-?outs?|examples?)(?:$|[-_\s])",
+    re.IGNORECASE,
+)
+_NOTE_BEGINS = re.compile(
+    r"\s*(?:note|tip|hint|warning|caution|danger|important|attention|notice|hinweis|tipp|warnung|"
+    r"vorsicht|gefahr|achtung|wichtig)\b",
     re.IGNORECASE,
 )
 _READER_ONLY = re.compile(r"^(?:sr-only|visually-?hidden|screen-?reader(?:-text|-only)?)$", re.I)
@@ -441,8 +457,11 @@ class _Walker:
     def _is_furniture(self, element: Any) -> bool:
         if not self._whole_page or element.tag in ("body", "main", "article", "html"):
             return False
-        names = [*(element.get("class") or "").split(), element.get("id") or ""]
-        named = any(_FURNITURE.match(name) for name in names if name)
+        if element.tag == "aside" and not _is_note(element):
+            return True
+        named = any(_FURNITURE.match(name) for name in (element.get("class") or "").split())
+        if not named and element.tag in _BOXES and _FURNITURE.match(element.get("id") or ""):
+            named = not _has_topic(element)
         site_edge = element.tag in ("header", "footer") and not _inside_section(element)
         if site_edge and element.tag == "header" and element.find(".//h1") is not None:
             site_edge = False
@@ -479,6 +498,42 @@ def _look(element: Any, style: Declarations, outside: _Look) -> _Look:
 def _leaves_no_gap(cell: Any, style: Declarations) -> bool:
     """Whether a hidden cell takes no column: the next one moves to its place."""
     return style.get("display") == "none" or cell.get("hidden") is not None
+
+
+def _is_note(aside: Any) -> bool:
+    """Whether an aside is a note, tip, warning or footnote: by its names, or its first word."""
+    names = (aside.get(name) or "" for name in ("class", "role", "epub:type"))
+    if any(_NOTE.search(name) for name in names):
+        return True
+    words = (text for text in aside.itertext() if text.strip())
+    return _NOTE_BEGINS.match(next(words, "")) is not None
+
+
+def _has_topic(element: Any) -> bool:
+    """Whether it is a section of the text: with a heading of its own on top, and prose under it.
+
+    Generators make a section's `id` from its heading: `menu` of "Menu", `navigation`. A `div` may
+    be a box of the site with a heading; there the heading has to say what the `id` says.
+    """
+    heading = _first_heading(element)
+    if heading is None:
+        return False
+    if element.tag != "section" and "section" not in (element.get("class") or "").split():
+        words = "-".join(re.findall(r"\w+", "".join(heading.itertext()).lower()))
+        if element.get("id").lower().replace("_", "-") not in words:
+            return False
+    linked = sum(_length(link) for link in element.iter("a") if link.get("href"))
+    return _length(element) - _length(heading) - linked >= max(_LEAST_PROSE, linked)
+
+
+def _first_heading(element: Any) -> Any:
+    """The heading that an element's text begins with, or None."""
+    for part in element.iter("*"):
+        if part.tag in _HEADINGS:
+            return part
+        if (part.text or "").strip():
+            return None
+    return None
 
 
 def _inside_section(element: Any) -> bool:
