@@ -144,7 +144,11 @@ def test_differences_that_matter_are_no_duplicates(tmp_path: Path) -> None:
 
 def test_the_same_under_other_headings_is_no_duplicate(tmp_path: Path) -> None:
     """Guards that of pumps whose sections differ in a number only one was read."""
-    body = "The oil is changed every {} hours, and the old oil goes into the drum beside the door."
+    body = (
+        "The oil is changed every {} hours, and the old oil goes into the drum beside the door, "
+        "which the driver of the yellow truck takes to the harbour on the first day of each month "
+        "together with rags and filters from all other halls."
+    )
     text, headings = "", []
     for number in (1, 2, 3):
         headings.append(Heading(len(text), 1, f"Pump P{number}"))
