@@ -379,6 +379,24 @@ def test_watch_keeps_documents_that_cannot_be_looked_at(shell: Shell) -> None:
     assert shell.sources() == ["valve.txt"]
 
 
+def test_watch_sees_edits_that_keep_size_and_time_and_permissions_that_mend(shell: Shell) -> None:
+    """Guards: of `cp -p`, `rsync -t` and `chmod`, which change neither, nothing was seen."""
+    valve = shell.write("folder/valve.txt", VALVE)
+    motor = shell.write("folder/motor.txt", MOTOR)
+    motor.chmod(0)
+    process = shell.start("watch", str(valve.parent), "--interval", "0.1", "--json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["summary"]["failed"] == 1
+    edited = shell.write("edited.txt", VALVE.replace("12 months", "18 months"))
+    os.utime(edited, ns=(valve.stat().st_atime_ns, valve.stat().st_mtime_ns))
+    edited.replace(valve)
+    assert json.loads(process.stdout.readline())["summary"]["updated"] == 1
+    motor.chmod(0o644)
+    assert json.loads(process.stdout.readline())["summary"]["added"] == 1
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+
 def test_watch_does_not_begin_anew_where_the_knowledge_base_was_moved_away(shell: Shell) -> None:
     """Guards: at the next change it made a new one at the old path, which held that change only."""
     folder = shell.write("folder/valve.txt", VALVE).parent

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edge.ingestion import Outcome
     from runtime.readers import FoundFile
 
-_Stamp = tuple[int, int]
+_Stamp = tuple[int, int, int]
 
 
 @command(
@@ -79,7 +79,7 @@ class _Watcher:
         from edge.ingestion import find, ingest
 
         files, problems = find(self._folders, leave_out=self._kb_path)
-        stamps = {file.source: (file.size, file.modified_ns) for file in files}
+        stamps = {file.source: (file.size, file.modified_ns, file.changed_ns) for file in files}
         if stamps == self._seen:
             return
         changed = self._changed(files, stamps)

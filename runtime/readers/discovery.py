@@ -25,7 +25,9 @@ class FoundFile:
         path: as it was reached, absolute.
         source: how people see it: `path`, with bytes that are not UTF-8 written as `\\xNN`.
         size: bytes.
-        modified_ns: time of its last change, nanoseconds since 1970.
+        modified_ns: time of its last change as the file says, nanoseconds since 1970.
+        changed_ns: the same as the file system says; a copy that keeps times keeps not this one,
+            and a change of its permissions counts.
         named: given by the user himself, so that a kind we cannot read is an error, not a skip.
     """
 
@@ -33,6 +35,7 @@ class FoundFile:
     source: str
     size: int
     modified_ns: int
+    changed_ns: int
     named: bool
 
 
@@ -124,7 +127,14 @@ class _Finder:
             return
         self._seen.add(key)
         self.files.append(
-            FoundFile(path, display_name(path), found.st_size, found.st_mtime_ns, named)
+            FoundFile(
+                path=path,
+                source=display_name(path),
+                size=found.st_size,
+                modified_ns=found.st_mtime_ns,
+                changed_ns=found.st_ctime_ns,
+                named=named,
+            )
         )
 
     def _walk(self, folder: Path, *, named: bool) -> Iterator[Path]:
