@@ -153,6 +153,30 @@ def test_markdown(tmp_path: Path) -> None:
     assert "SET 12 = 0.45\n  END" in document.text
 
 
+def test_markdown_under_a_line_is_no_front_matter(tmp_path: Path) -> None:
+    """All text up to the next line, at times the whole document, was taken for front matter."""
+    text = "---\n\n# Pump\n\nIt trips at 80 °C.\n\n---\n\n## Valves\n\nThey open at 6 bar.\n"
+    document = _read(tmp_path, "a.md", text.encode())
+    assert document.text == "Pump\n\nIt trips at 80 °C.\n\nValves\n\nThey open at 6 bar."
+    assert _read(tmp_path, "c.md", b"---\n# Pump\n\n- hot\n\n---\n").text == "Pump\n\n- hot"
+    text = "---\nNever open it.\nNote: hot.\n\n---\nText.\n"
+    assert "Never open it. Note: hot." in _read(tmp_path, "b.md", text.encode()).text
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "title: Pumps",
+        "title: 'Pumps'\n\ntags:\n- a\n- b\n# note\nnested:\n  key: value\nlist: [\n  a\n]",
+        "title: Pumps\ntext: |\n  many\n\n  lines",
+    ],
+)
+def test_front_matter_of_markdown(front: str, tmp_path: Path) -> None:
+    for end in ("---\n\nText.\n", "...\nText."):
+        document = _read(tmp_path, "a.md", f"---\n{front}\n{end}".encode())
+        assert (document.title, document.text) == ("Pumps", "Text.")
+
+
 def test_html_main_content_only(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.html", files.page_html())
     for noise in ("Home", "About us", "cookies", "Copyright", "alert", "Brackenmoor", "comment"):

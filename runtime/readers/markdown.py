@@ -9,7 +9,12 @@ from runtime.readers.context import Context
 from runtime.readers.text import decode
 from runtime.safety import addresses_model
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
+# Fields with their lists and indented values; anything else after a `---` is text under a line.
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n((?:[\w.-]++:(?:[ \t][^\n]*+)?\n)"
+    r"(?:(?:[\w.-]++:(?:[ \t][^\n]*+)?|(?:[ \t#\]}]|-[ \t])[^\n]*+|)\n)*?)"
+    r"(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
+)
 _FRONT_TITLE = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
 _FRONT_STATUS = re.compile(
     r"^(?:status|(?:superseded|replaced)[_-]by):[ \t]*\S.*$", re.MULTILINE | re.IGNORECASE
