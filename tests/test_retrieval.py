@@ -153,11 +153,11 @@ def test_the_same_under_other_headings_is_no_duplicate(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         headings.append(Heading(len(text), 1, f"Pump P{number}"))
         text += f"Pump P{number}\n"
-        text += "".join(f"Word {i} of {number} is in list {i % 7}. " for i in range(60)) + "\n\n"
+        text += "".join(f"Word {i} of {number} is in list {i % 7}. " for i in range(40)) + "\n\n"
         headings.append(Heading(len(text), 2, "Oil"))
         text += f"Oil\n{body.format(500 + number)}"
     breaks = tuple(heading.start for heading in headings)
-    with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(120, 10), create=True) as kb:
+    with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(300, 10), create=True) as kb:
         add(kb, ParsedDocument("m", "M", "text/plain", text, breaks, (), tuple(headings)))
         found = retrieve(kb, "How often is the oil changed", k=10)
         hours = {
