@@ -149,21 +149,19 @@ def test_the_same_under_other_headings_is_no_duplicate(tmp_path: Path) -> None:
         "which the driver of the yellow truck takes to the harbour on the first day of each month "
         "together with rags and filters from all other halls.\n\n"
     )
-    text, headings = "", []
-    for number in (1, 2, 3):
-        headings.append(Heading(len(text), 1, f"Pump P{number}"))
-        text += f"Pump P{number}\n"
-        text += "".join(f"Word {i} of {number} is in list {i % 7}. " for i in range(40)) + "\n\n"
-        headings.append(Heading(len(text), 2, "Oil"))
-        text += f"Oil\n{body.format(500 + number)}"
-    breaks = tuple(heading.start for heading in headings)
     with KnowledgeBase.open(tmp_path / "kb", tokenizer=tokenizer(300, 10), create=True) as kb:
-        add(kb, ParsedDocument("m", "M", "text/plain", text, breaks, (), tuple(headings)))
+        for number in (1, 2, 3):
+            above = f"Pump P{number}\n" + "".join(
+                f"Word {i} is in list {i % 7}. " for i in range(60)
+            )
+            headings = Heading(0, 1, f"Pump P{number}"), Heading(len(above), 2, "Oil")
+            text = f"{above}Oil\n{body.format(500 + number)}"
+            breaks = (0, len(above))
+            add(kb, ParsedDocument(f"{number}", "M", "text/plain", text, breaks, (), headings))
         found = retrieve(kb, "How often is the oil changed", k=10)
-        hours = {
-            number for number in (501, 502, 503) for one in found if str(number) in one.window.text
-        }
-        assert hours == {501, 502, 503}
+    texts = [one.window.text for one in found]
+    for hours in (501, 502, 503):
+        assert any(f"every {hours} hours" in text for text in texts)
 
 
 def test_flagged_documents_are_left_out_on_request(tmp_path: Path) -> None:
