@@ -153,6 +153,30 @@ def test_markdown(tmp_path: Path) -> None:
     assert "SET 12 = 0.45\n  END" in document.text
 
 
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("Press <ENTER> to go on.", "Press <ENTER> to go on."),
+        ("Set <value> and <low level>.", "Set <value> and <low level>."),
+        ("Ping <address>, wait <time>.", "Ping <address>, wait <time>."),
+        ("Text.\n\n<ENTER>\n\n<Card id='x'>\n", "Text.\n\n<ENTER>"),
+        ("| key |\n|---|\n| <F1> |\n| <b>a</b> <time>5</time><br>b |", "key: <F1>\nkey: a 5 b"),
+        ("<kbd>F1</kbd> <Tip size='5'>on</Tip> <!-- x --> a<br/>b", "F1 on a\nb"),
+    ],
+)
+def test_tags_that_html_does_not_know_are_words(markdown: str, text: str, tmp_path: Path) -> None:
+    """Placeholders and keys in angle brackets were left out as if they were HTML."""
+    assert _read(tmp_path, "a.md", markdown.encode()).text == text
+
+
+def test_hidden_text_inside_a_line_of_markdown(tmp_path: Path) -> None:
+    """Its tags were left out and the text between them kept, unflagged."""
+    line = "Torque *68* Nm `a<b`\\\n<span style='display:none'>99 Nm</span> <u>& on</u>"
+    document = _read(tmp_path, "a.md", line.encode())
+    assert document.text == "Torque 68 Nm a<b\n& on"
+    assert "99 Nm" in _flagged(document, HIDDEN)[0]
+
+
 def test_markdown_under_a_line_is_no_front_matter(tmp_path: Path) -> None:
     """All text up to the next line, at times the whole document, was taken for front matter."""
     text = "---\n\n# Pump\n\nIt trips at 80 °C.\n\n---\n\n## Valves\n\nThey open at 6 bar.\n"

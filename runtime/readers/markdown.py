@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
@@ -19,6 +20,20 @@ _FRONT_TITLE = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE
 _FRONT_STATUS = re.compile(
     r"^(?:status|(?:superseded|replaced)[_-]by):[ \t]*\S.*$", re.MULTILINE | re.IGNORECASE
 )
+_ELEMENTS = frozenset(
+    "a abbr acronym address applet area article aside audio b base bdi bdo big blockquote body "
+    "br button canvas caption center cite code col colgroup data datalist dd del details dfn "
+    "dialog dir div dl dt em embed fieldset figcaption figure font footer form frame frameset g "
+    "h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label legend li "
+    "link main map mark math menu meta meter nav nobr noscript object ol optgroup option output "
+    "p param path picture pre progress q rp rt ruby s samp script search section select slot "
+    "small source span strike strong style sub summary sup svg table tbody td template textarea "
+    "tfoot th thead time title tr track tt u ul var video wbr".split()
+)
+# Elements without an end, or whose end may be left out.
+_OPEN = frozenset("body br dd dt head hr html li option p tbody td tfoot th thead tr wbr".split())
+_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]*)[^<>]*>")
+_UNSEEN_TAG = re.compile(r"<(?:script|style)\b|<[^<>]*\s(?:style|hidden)\b", re.IGNORECASE)
 _NESTING = 100  # levels of lists and quotes; deeper is read as text
 
 
@@ -127,13 +142,18 @@ class _Collector:
     def _html_block(self, token: object) -> None:
         from runtime.readers.html import html_blocks
 
-        found = html_blocks(str(getattr(token, "content", "")), fragment=True)
+        content = str(getattr(token, "content", ""))
+        markup = _TAG.sub(lambda tag: tag.group() if _known(tag) else escape(tag.group()), content)
+        found = html_blocks(markup, fragment=True)
         self.blocks += found.blocks
         self.hidden += found.hidden
 
     def _inline_text(self, token: object) -> str:
-        parts: list[str] = []
         children: list[object] = list(getattr(token, "children", None) or [])
+        content = str(getattr(token, "content", ""))
+        if _UNSEEN_TAG.search(content):
+            return self._shown_text(children, content)
+        parts: list[str] = []
         for child in children:
             kind = getattr(child, "type", "")
             if kind in ("text", "code_inline"):
@@ -150,4 +170,39 @@ class _Collector:
                     self.hidden.append(("comment", tag[4:-3]))
                 elif tag.lower().startswith("<br"):
                     parts.append("\n")
+                elif not _is_markup(tag, content):
+                    parts.append(tag)
         return "".join(parts)
+
+    def _shown_text(self, children: list[object], content: str) -> str:
+        """Text with tags that may hide some of it, read as HTML."""
+        from runtime.readers.html import html_blocks
+
+        parts: list[str] = []
+        for child in children:
+            kind, text = getattr(child, "type", ""), str(getattr(child, "content", ""))
+            if kind == "html_inline" and _is_markup(text, content):
+                parts.append(text)
+            elif kind == "image":
+                parts.append(escape(self._inline_text(child)))
+            else:
+                parts.append({"softbreak": " ", "hardbreak": "<br>"}.get(kind) or escape(text))
+        found = html_blocks("".join(parts), fragment=True)
+        self.hidden += found.hidden
+        return "\n".join(block.text for block in found.blocks)
+
+
+def _known(tag: re.Match[str]) -> bool:
+    """Whether it is a tag of HTML, or has attributes as only tags have; `<ENTER>` is text."""
+    return tag.group(1).lower() in _ELEMENTS or "=" in tag.group()
+
+
+def _is_markup(tag: str, text: str) -> bool:
+    """Whether what looks like a tag in a line of `text` is one: `<time>` is closed, or a word."""
+    match = _TAG.match(tag)
+    if match is None or "=" in tag:
+        return True
+    name = match.group(1).lower()
+    if tag.startswith("</"):
+        return name in _ELEMENTS or f"<{name}>" not in text.lower()
+    return name in _ELEMENTS and (name in _OPEN or f"</{name}" in text.lower())
