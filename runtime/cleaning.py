@@ -477,7 +477,10 @@ _PAGE_LABEL = re.compile(
     r"(?:\s*(?:of|von|de|di|sur|van|из|/)\s*\d{1,5})?\W*$"
     r"|\s*[-\u2013\u2014]\s*\d{1,4}\s*[-\u2013\u2014]\s*$)"
 )
-_LEADER = re.compile(r"(?:(?:\. ?){4,}|(?: \.){2,}|\u2026{2,}|(?:· ?){4,}) *(\d{1,4})$")
+# Read backwards from the end of the line: forwards, each dot of a long row would be a beginning.
+_LEADER = re.compile(
+    r"(\d{1,4}+) *+(?:(?:\. ){2,}+(?!\.)|\.(?: ?\.){3,}+|(?:\. ){2,}+|\u2026{2,}+|·(?: ?·){3,}+)"
+)
 _LEADS = ("..", ". .", "\u2026\u2026", "··", "· ·")  # one of them is in whatever the pattern finds
 _CONTENTS_TITLE = re.compile(
     r"(?i)^\W*(?:table of contents|contents|inhalt(?:sverzeichnis)?|sommaire|table des matières|"
@@ -580,10 +583,10 @@ def contents_lines(lines: Sequence[str]) -> set[int]:
     lines elsewhere: a parts list with dotted quantities stays.
     """
     leaders = [
-        _Leader(index, line[: match.start()], int(match.group(1)))
+        _Leader(index, line[: -match.end()], int(match.group(1)[::-1]))
         for index, line in enumerate(lines)
         if line[-1:].isdigit() and any(map(line.__contains__, _LEADS))
-        if (match := _LEADER.search(line)) and match.start()
+        if (match := _LEADER.match(line[::-1])) and match.end() < len(line)
     ]
     if len(leaders) < 3:
         return set()

@@ -8,8 +8,9 @@ several languages, not proof: a document without flags is not thereby safe.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -20,6 +21,7 @@ from runtime.flags import ADDRESSES_MODEL, DUPLICATION
 
 _EXCERPT = 120  # characters quoted in a flag
 _AROUND = 200  # characters around a telling word that a phrasing may span
+_STRETCH = 1_000  # characters with many telling words that are first searched as one
 _MOST_FLAGS = 5  # of one kind
 _SHORTEST, _LONG = 20, 60  # characters of a passage that may be repeated; `_LONG` those of ASCII
 _FEW = 5  # times that such a passage comes at least
@@ -161,8 +163,8 @@ _PHRASINGS = (
     # Russian, Ukrainian
     _phrasing(
         "игнориру|забуд|не обращай|ігнору",
-        r"(?:игнориру|забуд|не обращай|ігнору)\w*[^.\n]{0,50}(?:инструкц|указани|команд|інструкц|"
-        r"вказівк)\w*",
+        r"(?:игнориру|забуд|не обращай|ігнору)\w{0,20}+[^.\n]{0,50}(?:инструкц|указани|команд|"
+        r"інструкц|вказівк)\w*",
     ),
     # Chinese, Japanese, Korean
     _phrasing(
@@ -218,10 +220,10 @@ def _addresses(text: str) -> list[tuple[int, str]]:
     for phrasing in _PHRASINGS:
         for word in phrasing.words:
             seen = -1  # up to here the text is part of what was found
-            for place in places.get(word, ()):
+            for place in _promising(text, phrasing, places.get(word, [])):
                 if place <= seen or len(found) == _MOST_FLAGS:
                     continue
-                start = max(text.rfind("\n\n", 0, place), place - _AROUND, 0)
+                start = max(text.rfind("\n\n", max(0, place - _AROUND), place), place - _AROUND, 0)
                 if not _is_near(phrasing.also, text[start : place + _AROUND]):
                     continue
                 if match := phrasing.pattern.search(text, start, place + _AROUND):
@@ -229,6 +231,22 @@ def _addresses(text: str) -> list[tuple[int, str]]:
                     found.setdefault(match.start(), " ".join(quote.split()))
                     seen = match.end()
     return sorted(found.items())
+
+
+def _promising(text: str, phrasing: _Phrasing, places: list[int]) -> Iterator[int]:
+    """The places, less those of stretches in which the phrasing does not occur.
+
+    Around places that crowd together the same text would be searched again for each of them.
+    """
+    first = 0
+    while first < len(places):
+        after = bisect_right(places, places[first] + _STRETCH, first)
+        start, end = max(0, places[first] - _AROUND), places[after - 1] + _AROUND
+        if after - first == 1 or (
+            _is_near(phrasing.also, text[start:end]) and phrasing.pattern.search(text, start, end)
+        ):
+            yield from places[first:after]
+        first = after
 
 
 def _is_near(words: tuple[str, ...], text: str) -> bool:

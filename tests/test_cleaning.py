@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 import unicodedata
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runtime.cleaning import (
+    _LEADER,
     EdgeLine,
     Vocabulary,
     clean_block,
@@ -227,6 +229,28 @@ def test_a_table_of_contents_goes_with_its_title() -> None:
 )
 def test_lists_with_dots_that_are_no_contents_stay(lines: list[str]) -> None:
     assert contents_lines(lines) == set()
+
+
+def test_dot_leaders_read_backwards_are_those_read_forwards() -> None:
+    """Fast equals slow: the plain pattern tries each dot of a long row as a beginning."""
+    plain = re.compile(r"(?:(?:\. ?){4,}|(?: \.){2,}|\u2026{2,}|(?:· ?){4,}) *(\d{1,4})$")
+    rng = random.Random(1)
+    pieces = [".", " ", ". ", "…", "·", "a", "7", "12"]
+    for _ in range(20_000):
+        line = "".join(rng.choices(pieces, [5, 4, 4, 2, 2, 1, 1, 1], k=rng.randint(1, 12)))
+        line += rng.choice(("1", "12", "1234", "12345", " 7"))
+        forwards, backwards = plain.search(line), _LEADER.match(line[::-1])
+        assert (forwards is None) == (backwards is None), line
+        if forwards and backwards:
+            assert forwards.start() == len(line) - backwards.end(), line
+            assert forwards.group(1) == backwards.group(1)[::-1], line
+
+
+def test_a_long_row_of_dots_is_read_once() -> None:
+    """200,000 dots before an x and a number took a minute."""
+    begun = time.process_time()
+    assert contents_lines(["." * 200_000 + "x 12", ". " * 100_000 + "·· 12"]) == set()
+    assert time.process_time() - begun < 5.0
 
 
 def test_words_of_a_document_in_ascii_and_in_other_letters() -> None:
