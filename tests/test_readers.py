@@ -100,6 +100,33 @@ def test_structure_of_plain_text(tmp_path: Path) -> None:
     assert "----" not in document.text
 
 
+@pytest.mark.parametrize("marker", ["{}. ", "{}) "])
+def test_numbered_steps_of_text_are_items(marker: str, tmp_path: Path) -> None:
+    """Each step was a heading, and the document was called "1. Close the drain valve"."""
+    steps = ["Close the drain valve", "Open the suction valve", "Press START for 5 s"]
+    listed = [f"{marker.format(n)}{step}" for n, step in enumerate(steps, 1)]
+    for number in (2, 3):
+        text = "\n\n".join(["Starting the pump", *listed[:number], "It now draws 5 A."])
+        document = _read(tmp_path, "starting.txt", text.encode())
+        assert document.headings == ()
+        assert document.title == "starting"
+        assert "\n".join(listed[:number]) in document.text
+
+
+def test_numbered_sections_of_text_stay_headings(tmp_path: Path) -> None:
+    text = "1. Safety of people\n\nWear gloves.\n\n2. Installation of pumps\n\nBolt it down.\n\n"
+    text += "3. Reserved\n\n4. Starting\n\n1. Close the drain valve\n\n2. Open the other one\n\n"
+    text += "5 Storage\n\nKeep it dry."
+    document = _read(tmp_path, "a.txt", text.encode())
+    assert [heading.title.split(maxsplit=1)[1] for heading in document.headings] == [
+        "Safety of people",
+        "Installation of pumps",
+        "Reserved",
+        "Starting",
+        "Storage",
+    ]
+
+
 def test_form_feeds_are_pages_and_their_furniture_goes(tmp_path: Path) -> None:
     pages = [
         f"RFC 9999            Pumps            May 2024\n\n{'abcdef'[number] * 9} begins here.\n\n"
@@ -638,6 +665,112 @@ def test_pdf_with_some_scanned_pages_says_which(tmp_path: Path) -> None:
     assert "pages without text: 2" in flag.detail
 
 
+# --- tables ---------------------------------------------------------------------------------------
+
+_KEYS_AND_VALUES = [
+    [("Model", "P7-A"), ("Voltage", "24 V"), ("Weight", "12 kg")],
+    [("Lubrication", "Use ISO VG 46."), ("Interval", "1,500 h")],
+    [("Maker", "Brackenmoor"), ("Voltage", "24 V"), ("Weight", "12 kg")],
+    [("Size", "large"), ("Width", "100 mm"), ("Height", "200 mm")],
+    [("Norm", "ISO 9906"), ("Class", "2B"), ("Material", "cast iron")],
+]
+
+
+def _pdf_table(rows: list[tuple[str, ...]]) -> bytes:
+    def draw(canvas: Canvas) -> None:
+        for number, row in enumerate(rows):
+            for column, text in enumerate(row):
+                canvas.drawString(72 + 150 * column, 700 - 16 * number, text)
+        canvas.showPage()
+
+    return files.canvas_pdf(draw)
+
+
+def _docx_table(rows: list[tuple[str, ...]], bold: int = 0) -> bytes:
+    import docx
+
+    document = docx.Document()
+    table = document.add_table(rows=len(rows), cols=len(rows[0]))
+    for number, row in enumerate(rows):
+        for column, text in enumerate(row):
+            run = table.cell(number, column).paragraphs[0].add_run(text)
+            run.bold = True if number < bold else None
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
+
+
+def _csv_table(rows: list[tuple[str, ...]]) -> bytes:
+    return "\n".join(";".join(row) for row in rows).encode()
+
+
+def _html_table(rows: list[tuple[str, ...]]) -> bytes:
+    cells = ("".join(f"<td>{text}</td>" for text in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>".encode()
+
+
+_TABLES = {"a.csv": _csv_table, "a.docx": _docx_table, "a.html": _html_table, "a.pdf": _pdf_table}
+
+
+@pytest.mark.parametrize("rows", _KEYS_AND_VALUES)
+@pytest.mark.parametrize("name", sorted(_TABLES))
+def test_keys_and_values_are_paired(name: str, rows: list[tuple[str, ...]], tmp_path: Path) -> None:
+    """The first pair was taken for the names of the columns: "Model: Voltage; P7-A: 24 V"."""
+    lines = _read(tmp_path, name, _TABLES[name](rows)).text.replace("\n\n", "\n")
+    assert lines == "\n".join(": ".join(row) for row in rows)
+
+
+@pytest.mark.parametrize("name", sorted(_TABLES))
+def test_names_above_codes_and_measures_are_a_header(name: str, tmp_path: Path) -> None:
+    rows: list[tuple[str, ...]] = [("Tag", "Limit"), ("P-101", "5.2 bar"), ("P-102", "6 bar")]
+    text = _read(tmp_path, name, _TABLES[name](rows)).text
+    assert text == "Tag: P-101; Limit: 5.2 bar\nTag: P-102; Limit: 6 bar"
+
+
+def test_a_bold_first_row_of_word_is_a_header(tmp_path: Path) -> None:
+    rows: list[tuple[str, ...]] = [("Whom", "Where"), ("Ruth", "Hall 2"), ("Tom", "Yard")]
+    text = _read(tmp_path, "a.docx", _docx_table(rows, bold=1)).text
+    assert text == "Whom: Ruth; Where: Hall 2\nWhom: Tom; Where: Yard"
+    assert _read(tmp_path, "b.docx", _docx_table(rows, bold=3)).text.startswith("Whom: Where\n")
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (["Pump;2019;2020", "P1;1;2"], "Pump: P1; 2019: 1; 2020: 2"),
+        ([";2020;2019", "P1;1;2"], "P1; 2020: 1; 2019: 2"),
+        (["2019;2020;2021", "1;2;3"], "2019: 1; 2020: 2; 2021: 3"),
+        (["Pump;Jan 2024;Feb 2024", "P1;1;2"], "Pump: P1; Jan 2024: 1; Feb 2024: 2"),
+        (["P1;2019;2020", "P2;2018;2021"], "P1; 2019; 2020\nP2; 2018; 2021"),
+        (["E-17;hot;cool it", "E-18;dry;fill it"], "E-17; hot; cool it\nE-18; dry; fill it"),
+        (
+            ["Pump;Pressure;;Flow;", ";min;max;min;max", "P1;1;2;3;4", "P2;5;6;7;8"],
+            "Pump: P1; Pressure min: 1; Pressure max: 2; Flow min: 3; Flow max: 4\n"
+            "Pump: P2; Pressure min: 5; Pressure max: 6; Flow min: 7; Flow max: 8",
+        ),
+        (
+            ["Code;Meaning;", "E-17;hot;see 5.2", "E-18;dry;see 5.3"],
+            "Code; Meaning\nE-17; hot; see 5.2\nE-18; dry; see 5.3",
+        ),
+        (
+            ["Code;Meaning", "E-17;hot", ";", "E-18;dry", "E-19;wet"],
+            "Code: E-17; Meaning: hot\nCode: E-18; Meaning: dry\nCode: E-19; Meaning: wet",
+        ),
+        (
+            ["Part;Stock;Row", "Seal;4;B", ";;", "Tool;Size;Row", "Key;17;C"],
+            "Part: Seal; Stock: 4; Row: B\nTool: Key; Size: 17; Row: C",
+        ),
+        (
+            ["Code;Qty;Row", "E-17;4;B", ";;", "Group A;1;2"],
+            "Code: E-17; Qty: 4; Row: B\nGroup A; 1; 2",
+        ),
+    ],
+)
+def test_headers_of_sheets(rows: list[str], text: str, tmp_path: Path) -> None:
+    """Years, two rows of names, and a gap in the table each cost every row its names."""
+    assert _read(tmp_path, "a.csv", "\n".join(rows).encode()).text == text
+
+
 # --- Office, books, mail, archives ----------------------------------------------------------------
 
 
@@ -735,7 +868,7 @@ def test_rtf(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.rtf", files.note_rtf())
     assert document.title == "Notes on valves"
     assert "Die Pumpe läuft mit насос." in document.text
-    assert "Joint: Coupling; Torque: 68 N m" in document.text
+    assert "Joint: Torque\nCoupling: 68 N m" in document.text
     assert "secret words" in _flagged(document, HIDDEN)[0]
     assert "secret" not in document.text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, groupby
 
 from runtime.byte_order_marks import marked_encoding
@@ -27,6 +27,7 @@ _ITEM = re.compile(
     r"^\s*(?:[-*+•◦▪‣·–—]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\d\d?:\d\d|\d{4}-\d\d-\d\d)\s+\S"
 )
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+(?=[^\W\d_])")
+_STEP = re.compile(r"^\s*(\d{1,3})([.)]?)\s+(?=[^\W\d_])")
 _UNDERLINE = re.compile(r"^\s*([=\-~*#^\"])\1{2,}\s*$")
 _UNDERLINES = '=-~*#^"'
 _RULE = re.compile(r"^[\s\-=_*~#.+|]{3,}$")
@@ -93,13 +94,16 @@ def text_blocks(text: str) -> list[Block]:
     everything = [line for page in pages for line in page]
     vocabulary = Vocabulary(everything)
     width = _wrap_width(everything)
+    grouped = [list(_groups(lines)) for lines in pages]
+    stepping = steps([group[0] for groups in grouped for group in groups])
+    order = count()
     blocks: list[Block] = []
-    for number, lines in enumerate(pages, 1):
+    for number, groups in enumerate(grouped, 1):
         page = number if len(pages) > 1 else None
         fresh = [
             block
-            for group in _groups(lines)
-            for block in _group_blocks(group, page, vocabulary, width)
+            for group in groups
+            for block in _group_blocks(group, page, vocabulary, width, next(order) in stepping)
         ]
         if fresh and blocks and page and _goes_on(blocks[-1], fresh[0]):
             join_blocks(blocks[-1], fresh[0], vocabulary)
@@ -161,7 +165,7 @@ def _groups(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _group_blocks(
-    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int
+    lines: list[str], page: int | None, vocabulary: Vocabulary, width: int, is_step: bool
 ) -> list[Block]:
     """Blocks of lines that stand together, none of them blank or with white space at its end."""
     blocks: list[Block] = []
@@ -173,7 +177,9 @@ def _group_blocks(
         lines = lines[2:]
     lines = [line for line in lines if line[-1] not in _RULE_ENDS or not _RULE.match(line)]
     texts = [line.lstrip() for line in lines]
-    if len(lines) == 1 and (level := heading_level(lines[0])):
+    if len(lines) == 1 and is_step:
+        blocks.append(Block("item", texts[0], page=page))
+    elif len(lines) == 1 and (level := heading_level(lines[0])):
         blocks.append(Block("heading", lines[0], level, page))
     elif _aligned(texts):
         blocks += [Block("row", line, page=page) for line in lines]
@@ -198,6 +204,27 @@ def heading_level(line: str) -> int:
     letters = [character for character in line if character.isalpha()]
     capitals = len(letters) >= 4 and all(character.isupper() for character in letters)
     return 1 if capitals and " " in line and not any(c.isdigit() for c in line) else 0
+
+
+def steps(paragraphs: Sequence[str]) -> set[int]:
+    """Indices of the paragraphs that are items of a numbered list, not titles of sections.
+
+    They follow each other without text between and count on in one style, "1." or "1": at least
+    three of them, or two with a dot or bracket and three words each.
+    """
+    found: set[int] = set()
+    run = range(0)
+    expected = ("", "")  # number and style that continue the run
+    for index, paragraph in enumerate([*paragraphs, ""]):
+        match = _STEP.match(paragraph)
+        if match is None or match.groups() != expected:
+            worded = expected[1] and all(len(paragraphs[i].split()) > 3 for i in run)
+            if len(run) > 2 or (len(run) == 2 and worded):
+                found.update(run)
+            run = range(index, index)
+        run = range(run.start, index + 1) if match else run
+        expected = (str(int(match[1]) + 1), match[2]) if match else ("", "")
+    return found
 
 
 def is_item(line: str) -> bool:
