@@ -19,6 +19,7 @@ SpecragError
 │   ├── KnowledgeBaseTooNew        written by a newer version
 │   ├── KnowledgeBaseOutdated      written or indexed by another version; a writer updates it
 │   ├── KnowledgeBaseDamaged
+│   ├── KnowledgeBaseNotReadable   the user has no right to read it
 │   └── KnowledgeBaseNotWritable   read-only folder or full disk
 ├── BundleError
 │   ├── BundleNotFound
@@ -151,6 +152,10 @@ class KnowledgeBaseOutdated(KnowledgeBaseError):
 
 class KnowledgeBaseDamaged(KnowledgeBaseError):
     """Its files do not agree with each other or cannot be read."""
+
+
+class KnowledgeBaseNotReadable(KnowledgeBaseError):
+    """The user has no right to read its folder, or a file in it."""
 
 
 class KnowledgeBaseNotWritable(KnowledgeBaseError):

@@ -7,6 +7,7 @@ it goes, in one document of its own (passage 0), so that after a crash the diffe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import tantivy
 
-from runtime.errors import KnowledgeBaseDamaged
-from runtime.storage import is_read_only, not_writable
+from runtime.errors import KnowledgeBaseDamaged, KnowledgeBaseNotReadable
+from runtime.storage import DATABASE, is_read_only, not_readable, not_writable
 
 _HEAP_BYTES = 64_000_000
 _MARKER = 0  # the passage number of the document that holds the sequence
@@ -69,20 +70,33 @@ class PassageIndex:
         """
         Raises:
             KnowledgeBaseDamaged: the folder is missing or cannot be read as an index.
+            KnowledgeBaseNotReadable: the user has no right to.
         """
-        shadow = _Shadow(path) if path.is_dir() and is_read_only(path) else None
+        shadow = None
         try:
+            shadow = _Shadow(path) if path.is_dir() and is_read_only(path) else None
             return cls(path, tantivy.Index.open(str(shadow.path if shadow else path)), shadow)
-        except (OSError, ValueError) as error:
-            raise _damaged(path, error) from error
+        except BaseException as error:
+            if shadow is not None:
+                shadow.close()
+            if isinstance(error, OSError | ValueError):
+                raise _unusable(path, error) from error
+            raise
 
     @property
     def passages(self) -> int:
         return int(self._searcher.num_docs) - 1
 
     def refresh(self) -> None:
-        """See what was committed last, by this process or another."""
-        self._index.reload()
+        """See what was committed last, by this process or another.
+
+        Raises:
+            KnowledgeBaseDamaged, KnowledgeBaseNotReadable: as `open`.
+        """
+        try:
+            self._index.reload()
+        except ValueError as error:
+            raise _unusable(self._path, error) from error
         self._searcher = self._index.searcher()
         self._frequencies: dict[str, int] = {}
         marker = tantivy.Query.term_query(self._schema, "passage", _MARKER)
@@ -177,6 +191,7 @@ class PassageIndex:
         marker.add_unsigned("sequence", sequence)
         writer.add_document(marker)
         writer.commit()
+        _share(self._path)
 
     def _delete(self, writer: tantivy.IndexWriter, number: int) -> None:
         # By query: by term, tantivy's Python binding finds no unsigned number and deletes nothing.
@@ -190,6 +205,7 @@ class PassageIndex:
                 writer.wait_merging_threads()
             except ValueError as error:  # a failed merge loses nothing: its sources stay
                 raise not_writable(self._path.parent, error) from error
+            _share(self._path)
         if self._shadow is not None:
             self._shadow.close()
 
@@ -207,6 +223,21 @@ def segment_files(path: Path) -> set[str]:
         ):
             kept.add(file.name)
     return kept
+
+
+def _share(path: Path) -> None:
+    """Let whoever may read the database read the index.
+
+    tantivy makes the files that it replaces readable for their owner only. Not covered: those that
+    a merge in the background has just replaced, until the next commit or the end.
+    """
+    # Where there is no database yet, the folder says what the user grants to others.
+    granting = path.parent / DATABASE
+    mode = (granting if granting.exists() else path).stat().st_mode & 0o666
+    for file in path.iterdir():
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # merged; another user's
+            if file.stat().st_mode & 0o777 != mode:
+                file.chmod(mode)
 
 
 def _sweep(path: Path) -> None:
@@ -228,9 +259,10 @@ class _Shadow:
     """
 
     def __init__(self, path: Path) -> None:
+        files = list(path.resolve().iterdir())
         self._folder = tempfile.TemporaryDirectory(prefix="specrag-index-")
         self.path = Path(self._folder.name)
-        for file in path.resolve().iterdir():
+        for file in files:
             if not file.name.endswith(".lock"):
                 os.symlink(file, self.path / file.name)
 
@@ -238,9 +270,21 @@ class _Shadow:
         self._folder.cleanup()
 
 
-def _damaged(path: Path, error: BaseException) -> KnowledgeBaseDamaged:
+def _unusable(path: Path, error: BaseException) -> KnowledgeBaseDamaged | KnowledgeBaseNotReadable:
+    if not _is_readable(path):
+        return not_readable(path.parent)
     return KnowledgeBaseDamaged(
         f"The search index cannot be read: {error}",
         where=str(path),
         fix="Rebuild it from the stored documents: specrag compact",
+    )
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether this user may read the folder and every file in it, as far as they are there."""
+    if not os.path.lexists(path):
+        return True
+    return os.access(path, os.R_OK | os.X_OK) and all(
+        os.access(file, os.R_OK) or not file.exists()  # a merge may have just removed it
+        for file in path.iterdir()
     )

@@ -32,6 +32,7 @@ from runtime.errors import (
     KnowledgeBaseDamaged,
     KnowledgeBaseError,
     KnowledgeBaseLocked,
+    KnowledgeBaseNotReadable,
     KnowledgeBaseOutdated,
     SpecragError,
     UsageError,
@@ -153,7 +154,8 @@ class KnowledgeBase:
 
         Raises:
             KnowledgeBaseNotFound, KnowledgeBaseLocked, KnowledgeBaseTooNew, KnowledgeBaseOutdated,
-            KnowledgeBaseDamaged, KnowledgeBaseNotWritable, UsageError: no such stemmer.
+            KnowledgeBaseDamaged, KnowledgeBaseNotReadable, KnowledgeBaseNotWritable,
+            UsageError: no such stemmer.
         """
         folder = Path(path)
         lock = None
@@ -230,7 +232,7 @@ class KnowledgeBase:
 
         The database may be ahead of the index (documents not yet published are not visible), but
         must still hold everything that the index knows. In the instants when a writer publishes or
-        swaps the index they may not agree; then it is tried again.
+        swaps the index they may not agree, or only its owner may read it; then it is tried again.
         """
         deadline = time.monotonic() + _SNAPSHOT_TIMEOUT_S
         while True:
@@ -247,7 +249,7 @@ class KnowledgeBase:
                     where=str(self.path),
                     fix="Bring them together with any command that writes, such as specrag compact",
                 )
-            except KnowledgeBaseDamaged:
+            except (KnowledgeBaseDamaged, KnowledgeBaseNotReadable):
                 if time.monotonic() > deadline:
                     raise
             self._index_stamp = ()
@@ -712,7 +714,7 @@ class KnowledgeBase:
                 shutil.rmtree(leftover, ignore_errors=True)
         try:
             is_usable = _agree(state, self._open_index(state))
-        except KnowledgeBaseDamaged:
+        except (KnowledgeBaseDamaged, KnowledgeBaseNotReadable):
             is_usable = False
         if is_usable and state.fingerprint == self._analyzer.fingerprint:
             self._catch_up()

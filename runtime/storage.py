@@ -24,6 +24,7 @@ from runtime.errors import (
     KnowledgeBaseError,
     KnowledgeBaseLocked,
     KnowledgeBaseNotFound,
+    KnowledgeBaseNotReadable,
     KnowledgeBaseNotWritable,
     KnowledgeBaseOutdated,
     KnowledgeBaseTooNew,
@@ -354,7 +355,7 @@ def _translate(folder: Path, error: sqlite3.Error) -> KnowledgeBaseError:
             fix="Try again when it has finished",
         )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) and not is_readable(folder):
-        return _not_readable(folder)
+        return not_readable(folder)
     unwritable = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
     if code in (*unwritable, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return not_writable(folder, error)
@@ -365,8 +366,8 @@ def _translate(folder: Path, error: sqlite3.Error) -> KnowledgeBaseError:
     )
 
 
-def _not_readable(folder: Path) -> KnowledgeBaseError:
-    return KnowledgeBaseError(
+def not_readable(folder: Path) -> KnowledgeBaseNotReadable:
+    return KnowledgeBaseNotReadable(
         "The knowledge base cannot be read: you have no right to",
         where=str(folder),
         fix="Ask its owner for the right to read the folder and the files in it",
@@ -377,12 +378,12 @@ def has_database(folder: Path) -> bool:
     """Whether there is a knowledge base in `folder`.
 
     Raises:
-        KnowledgeBaseError: the user has no right to know.
+        KnowledgeBaseNotReadable: the user has no right to know.
     """
     try:
         return (folder / DATABASE).is_file()
     except PermissionError as error:
-        raise _not_readable(folder) from error
+        raise not_readable(folder) from error
     except OSError:  # no such path can be
         return False
 

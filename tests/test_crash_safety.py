@@ -32,6 +32,7 @@ from runtime.errors import (
 from runtime.knowledge_base import KnowledgeBase
 from tests.conftest import ROOT
 from tests.knowledge import add, files_that_contain, numbered, text_of, tokenizer
+from tests.shell import like_a_user
 
 
 @pytest.fixture
@@ -490,6 +491,51 @@ def test_read_only_media_with_an_open_log_is_explained(folder: Path, tmp_path: P
     """
     done = _read_only_mount(code, copy)
     assert "was not closed before its medium became read-only" in done.stderr
+
+
+def _modes(folder: Path) -> set[int]:
+    return {file.stat().st_mode & 0o777 for file in folder.rglob("*") if file.is_file()}
+
+
+def test_who_may_read_the_database_may_read_the_index(tmp_path: Path) -> None:
+    """Guards: tantivy made two of the index's files readable for their owner only, so that nobody
+    else could read the knowledge base."""
+    folder = tmp_path / "kb"
+    mask = os.umask(0o022)
+    try:
+        with KnowledgeBase.open(folder, create=True) as kb:
+            assert _modes(folder) == {0o644}
+            add(kb, numbered(1, 1))
+            assert _modes(folder) == {0o644}
+        (folder / "knowledge-base.sqlite").chmod(0o640)
+        with KnowledgeBase.open(folder, writable=True) as kb:
+            for number in range(20):  # so many that there are merges
+                add(kb, numbered(number, 2))
+        assert _modes(folder / "index-1") == {0o640}
+        with KnowledgeBase.open(folder, writable=True) as kb:
+            kb.compact()
+        assert _modes(folder / "index-2") == {0o640}
+    finally:
+        os.umask(mask)
+
+
+@pytest.mark.parametrize("closed", ["index-1/meta.json", "index-1"])
+def test_an_index_that_one_may_not_read_is_not_called_damaged(folder: Path, closed: str) -> None:
+    """Guards: "damaged, rebuild it" was told of what only its owner may read."""
+    code = f"""
+        from runtime import knowledge_base
+        knowledge_base._SNAPSHOT_TIMEOUT_S = 0.1
+        knowledge_base.KnowledgeBase.open({str(folder)!r})
+    """
+    (folder / closed).chmod(0)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=like_a_user,
+    )  # fmt: skip
+    (folder / closed).chmod(0o700)
+    assert "KnowledgeBaseNotReadable" in done.stderr
+    assert "no right to" in done.stderr
+    assert "ResourceWarning" not in done.stderr
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
