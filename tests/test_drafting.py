@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,33 @@ def test_tokens_read_are_counted_without_padding(world):
     question = len(encoder.question(QUESTIONS[0]))
     specials = encoder.max_length - encoder.room(encoder.question(QUESTIONS[0])) - question
     assert made.tokens == content + len(windows) * (question + specials)
+
+
+def test_both_models_read_the_header_before_each_text(world):
+    """No answer lies in it, and all places are those of the text."""
+    with world.knowledge_base() as knowledge_base:
+        plain = retrieve(knowledge_base, QUESTIONS[0])
+        texts = {f.window.id: knowledge_base.text(f.window.document_id) for f in plain}
+    outline = Outline("What pressure does the relief valve open at")  # the question's own words
+    headed = [replace(f, window=replace(f.window, outline=outline)) for f in plain]
+    drafter, verifier = make_drafter(world.drafter), make_verifier(world.verifier)
+    before = {}
+    for name, windows in (("plain", plain), ("headed", headed)):
+        subsets = partition(windows, 3, strategy="clusters", question=QUESTIONS[0])
+        drafts = drafter.draft(QUESTIONS[0], subsets, DraftingOptions())
+        verdicts = verifier.verify(QUESTIONS[0], drafts.drafts, VerificationOptions(prune=np.inf))
+        readings = verifier.read(QUESTIONS[0], windows, max_answer_tokens=30)
+        for item in (*drafts.drafts, *verdicts.verdicts, *readings.readings):
+            assert item.span.of(texts[item.window.id]) == item.answer != ""
+        made = (drafts, len(windows)), (verdicts, len(drafts.drafts)), (readings, len(windows))
+        before[name] = [(one.tokens, texts_read) for one, texts_read in made]
+    for encoder, stages in ((drafter.encoder, [0]), (verifier.encoder, [2])):
+        longer = len(encoder.header(outline.header(0)))
+        assert longer > 5
+        for stage in stages:
+            tokens, read = before["headed"][stage]
+            assert tokens - before["plain"][stage][0] == read * longer
+    assert before["headed"][1][0] > before["plain"][1][0]
 
 
 def test_answers_keep_to_the_longest_allowed(world):
