@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from runtime.documents import ParsedDocument
 from runtime.flags import ADDRESSES_MODEL, HIDDEN, NOT_INDEXED, SUPERSEDED
+from runtime.readers import markdown, parse_text, read_document, read_file
 from runtime.readers import ocr as ocr_reader
-from runtime.readers import parse_text, read_document, read_file
+from runtime.readers.context import Context
 from runtime.readers.options import ReadOptions
 from tests import reader_files as files
 
@@ -141,6 +143,23 @@ def test_form_feeds_are_pages_and_their_furniture_goes(tmp_path: Path) -> None:
     assert "[Page" not in document.text
 
 
+def test_titles_of_text_that_count_with_the_pages_stay(tmp_path: Path) -> None:
+    """They were taken for page numbers; of chapters of a page each nothing but the text was left."""
+    wells = "\f".join(f"Well {number}\n\nIt is {number}0 m deep.\n" for number in range(1, 5))
+    document = _read(tmp_path, "a.txt", wells.encode())
+    assert _page_of(document, "Well 3\n\nIt is 30 m deep.") == 3
+    names = ["Safety", "Installation", "Operation"]
+    chapters = "\f".join(
+        f"{n} {name}\n\nDo so.\n\nAnd so.\n\n{n}\n" for n, name in enumerate(names, 1)
+    )
+    document = _read(tmp_path, "b.txt", chapters.encode())
+    assert [heading.title for heading in document.headings] == [
+        "1 Safety",
+        "2 Installation",
+        "3 Operation",
+    ]
+
+
 def test_a_line_of_both_of_two_pages_of_text_is_kept_once(tmp_path: Path) -> None:
     """Such a line was taken for a running header, and lost."""
     pages = "Isolate the pump first\n\nDrain it.\n\fIsolate the pump first\n\nFill it.\n"
@@ -194,6 +213,36 @@ def test_markdown(tmp_path: Path) -> None:
 def test_tags_that_html_does_not_know_are_words(markdown: str, text: str, tmp_path: Path) -> None:
     """Placeholders and keys in angle brackets were left out as if they were HTML."""
     assert _read(tmp_path, "a.md", markdown.encode()).text == text
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        ">" * 50_000 + " deep text",
+        "> " * 50_000 + "deep text",
+        "- " * 500 + "deep text",
+        "\n".join("  " * level + "- item" for level in range(200))
+        + "\n"
+        + "  " * 200
+        + "deep text",
+    ],
+)
+def test_markdown_nested_without_end_is_text(nested: str, tmp_path: Path) -> None:
+    """The parser leaves out what is nested too deeply: there was no text in such a document."""
+    text = _read(tmp_path, "a.md", f"First.\n\n{nested}\n\nAfter.".encode()).text
+    assert text.startswith("First.")
+    assert "deep text" in text
+    assert text.endswith("After.")
+
+
+@pytest.mark.parametrize("sign", ["[", "![", "[a](", "*a ", "_a*b ", "<b>"])
+def test_markdown_of_signs_only_costs_no_time(sign: str, tmp_path: Path) -> None:
+    """A paragraph of brackets took 27 s, one of asterisks 9 s; they are read as plain text."""
+    path = files.write(tmp_path, "a.md", f"x {sign * 200_000}\n\nAfter *all*.".encode())
+    start = time.process_time()
+    raw = markdown.read(path.read_bytes(), Context("a.md", ReadOptions(), lambda: None))
+    assert time.process_time() - start < 2
+    assert [block.text[:6] for block in raw[0].blocks] == [f"x {sign * 6}"[:6], "After "]
 
 
 def test_hidden_text_inside_a_line_of_markdown(tmp_path: Path) -> None:
@@ -474,6 +523,26 @@ def test_a_line_of_both_of_two_pages_is_kept_once(bodies: tuple[str, str], tmp_p
     assert text.count("The torque is 45 Nm.") == 1
     assert text.count("greased") == text.count("cleaned") == bodies[0].count("greased")
     assert "HF-114" not in text
+
+
+@pytest.mark.parametrize("title", ["Well {}", "Inspection report, day {}", "{} Pumps"])
+@pytest.mark.parametrize("pages", [2, 4])
+def test_pdf_titles_that_count_with_the_pages_stay(title: str, pages: int, tmp_path: Path) -> None:
+    """Guards "How deep is well 3?": the titles went as page numbers do."""
+
+    def draw(canvas: Canvas) -> None:
+        for number in range(1, pages + 1):
+            canvas.setFont("Helvetica-Bold", 16)
+            canvas.drawString(72, 762, title.format(number))
+            canvas.setFont("Helvetica", 11)
+            canvas.drawString(72, 722, f"It is {number}0 m deep and takes {number * 7} kW.")
+            canvas.drawString(72, 40, f"Report 7, page {number} of {pages}")
+            canvas.showPage()
+
+    document = _read(tmp_path, "a.pdf", files.canvas_pdf(draw))
+    expected = [title.format(number) for number in range(1, pages + 1)]
+    assert [heading.title for heading in document.headings] == expected
+    assert "Report 7" not in document.text
 
 
 def test_pdf_columns_are_read_one_after_the_other(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import escape
+from typing import Any
 
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
@@ -35,6 +36,12 @@ _OPEN = frozenset("body br dd dt head hr html li option p tbody td tfoot th thea
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]*)[^<>]*>")
 _UNSEEN_TAG = re.compile(r"<(?:script|style)\b|<[^<>]*\s(?:style|hidden)\b", re.IGNORECASE)
 _NESTING = 100  # levels of lists and quotes; deeper is read as text
+_MARKERS = re.compile(r"^(?:[ \t]*(?:>|[-+*][ \t]))+", re.MULTILINE)
+# A paragraph with more of these, or with brackets nested deeper, is plain text: the parser's time
+# grows with their number times the length.
+_MOST_SIGNS = 5000
+_SIGNS = re.compile(r"[\[\]()*_~`<!&\\]")
+_DEEPEST_BRACKET = 10
 
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
@@ -48,7 +55,10 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
             title = named.group(1)
         status = "\n".join(_FRONT_STATUS.findall(front.group(1)))
         text = text[front.end() :]
-    parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"maxNesting": _NESTING + 10})  # never reached
+    parser.enable(["table", "strikethrough"])
+    parser.block.ruler.before("table", "too_deep", _too_deep)
+    parser.core.ruler.at("inline", _parse_inlines)
     collector = _Collector(context)
     for token in parser.parse(text):
         collector.take(token)
@@ -62,6 +72,50 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
             status=status,
         )
     ]
+
+
+def _too_deep(state: Any, start: int, end: int, silent: bool) -> bool:
+    """A rule of the block parser: what is nested too deeply is a paragraph, not left out."""
+    if silent or state.level < _NESTING:
+        return False
+    stop = start + 1
+    while stop < end and not state.isEmpty(stop) and state.sCount[stop] >= state.blkIndent:
+        stop += 1
+    text = _MARKERS.sub("", state.getLines(start, stop, state.blkIndent, False))
+    state.push("paragraph_open", "p", 1)
+    state.push("inline", "", 0).content = text.strip()
+    state.push("paragraph_close", "p", -1)
+    state.line = stop
+    return True
+
+
+def _parse_inlines(state: Any) -> None:
+    """A rule of the parser: the text of each block -> its emphasis, links and so on."""
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        token.children = []
+        if _is_overloaded(token.content):
+            plain = type(token)("text", "", 0, content=" ".join(token.content.split()))
+            token.children.append(plain)
+        else:
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
+
+
+def _is_overloaded(text: str) -> bool:
+    signs = _SIGNS.findall(text)
+    if len(signs) > _MOST_SIGNS:
+        return True
+    depth = {"[": 0, "(": 0}
+    for sign in signs:
+        if sign in "[(":
+            depth[sign] += 1
+            if depth[sign] > _DEEPEST_BRACKET:
+                return True
+        elif sign in "])":
+            opening = "[" if sign == "]" else "("
+            depth[opening] = max(0, depth[opening] - 1)
+    return False
 
 
 class _Collector:
@@ -154,6 +208,7 @@ class _Collector:
         if _UNSEEN_TAG.search(content):
             return self._shown_text(children, content)
         parts: list[str] = []
+        lowered = content.lower()
         for child in children:
             kind = getattr(child, "type", "")
             if kind in ("text", "code_inline"):
@@ -170,7 +225,7 @@ class _Collector:
                     self.hidden.append(("comment", tag[4:-3]))
                 elif tag.lower().startswith("<br"):
                     parts.append("\n")
-                elif not _is_markup(tag, content):
+                elif not _is_markup(tag, lowered):
                     parts.append(tag)
         return "".join(parts)
 
@@ -179,9 +234,10 @@ class _Collector:
         from runtime.readers.html import html_blocks
 
         parts: list[str] = []
+        lowered = content.lower()
         for child in children:
             kind, text = getattr(child, "type", ""), str(getattr(child, "content", ""))
-            if kind == "html_inline" and _is_markup(text, content):
+            if kind == "html_inline" and _is_markup(text, lowered):
                 parts.append(text)
             elif kind == "image":
                 parts.append(escape(self._inline_text(child)))
@@ -197,12 +253,12 @@ def _known(tag: re.Match[str]) -> bool:
     return tag.group(1).lower() in _ELEMENTS or "=" in tag.group()
 
 
-def _is_markup(tag: str, text: str) -> bool:
-    """Whether what looks like a tag in a line of `text` is one: `<time>` is closed, or a word."""
+def _is_markup(tag: str, lowered: str) -> bool:
+    """Whether what looks like a tag is one: `<time>` is closed in the `lowered` line, or a word."""
     match = _TAG.match(tag)
     if match is None or "=" in tag:
         return True
     name = match.group(1).lower()
     if tag.startswith("</"):
-        return name in _ELEMENTS or f"<{name}>" not in text.lower()
-    return name in _ELEMENTS and (name in _OPEN or f"</{name}" in text.lower())
+        return name in _ELEMENTS or f"<{name}>" not in lowered
+    return name in _ELEMENTS and (name in _OPEN or f"</{name}" in lowered)
