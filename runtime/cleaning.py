@@ -481,6 +481,16 @@ _PAGE_LABEL = re.compile(
 _LEADER = re.compile(
     r"(\d{1,4}+) *+(?:(?:\. ){2,}+(?!\.)|\.(?: ?\.){3,}+|(?:\. ){2,}+|\u2026{2,}+|·(?: ?·){3,}+)"
 )
+_PAGE_NUMBER = re.compile(  # within other words
+    r"(?i)(?<![^\W\d_])(?:page|pg|seite|blatt|p\.|s\.|pág(?:ina)?|pagina|página|folio|strona|sida|side"
+    r"|страница|стр)\.?\s*\d|第\s*\d+\s*[页頁]|\d\s*ページ"
+)
+_SET_APART = re.compile(  # a number at the end, parted from words; or hardly any words
+    r"\d\W+\d+\W*$|(?:[|/•·\u2013\u2014]\s*|\s-\s*|\s\s)\W?\d+\W*$|\d (?:of|von) \d"
+    r"|^\W*[^\W\d_]{1,2}\W?\d+\W*$"
+)
+_LARGER = 1.12  # than the text: titles
+_AS_TEXT = 0.95  # headers and footers are often smaller
 _LEADS = ("..", ". .", "\u2026\u2026", "··", "· ·")  # one of them is in whatever the pattern finds
 _CONTENTS_TITLE = re.compile(
     r"(?i)^\W*(?:table of contents|contents|inhalt(?:sverzeichnis)?|sommaire|table des matières|"
@@ -499,6 +509,8 @@ class EdgeLine:
         top: near the top edge; otherwise near the bottom.
         depth: lines between it and that edge.
         place: where it stands, rounded by the caller; only lines of one place can repeat.
+        size: of its letters, in those of the text.
+        stands_out: it is set as headings of the document are.
     """
 
     page: int
@@ -507,6 +519,8 @@ class EdgeLine:
     top: bool
     depth: int
     place: int
+    size: float = 1.0
+    stands_out: bool = False
 
 
 def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]:
@@ -516,19 +530,23 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     all (three, and two fifths of those of a chapter), each number in it is either the same
     everywhere or counts the pages, and only running lines stand between it and the edge; and when
     it carries the page's number at the place where most pages do. So rows of numbers that happen
-    to end several pages stay. The first occurrence of a warning stays as well; and of two pages in
-    all, on which two like lines are thin evidence, the first of these.
+    to end several pages stay, and so do titles that count with the pages ("Well 3").
+
+    The first occurrence of a warning and of a large title stays as well; and of two pages in all,
+    on which two like lines are thin evidence, the first of these.
     """
     groups: dict[tuple[str, bool, int], list[EdgeLine]] = defaultdict(list)
     for edge in edges:
         groups[_shape(edge.text), edge.top, edge.place].append(edge)
-    numbered = _numbered_places(edges, pages)
+    titles = _titles(edges, groups.values())
+    numbered = _numbered_places([edge for edge in edges if edge not in titles], pages)
     repeated: dict[EdgeLine, bool] = {}  # each with whether it is dropped
     for group in groups.values():
         here = [edge for edge in group if (edge.page, edge.top, edge.place) in numbered]
         found = group if _runs(group, pages) else here
+        found = [edge for edge in found if edge not in titles]
         is_thin = pages == 2 and len(found) > len({edge.text for edge in found})
-        keep_first = is_thin or bool(found and _WARNING.search(found[0].text))
+        keep_first = is_thin or bool(found and _says_something(found[0]))
         for number, edge in enumerate(found):
             repeated[edge] = number > 0 or not keep_first
     # How far inwards the unbroken run of repeated lines reaches, for each page and edge.
@@ -542,6 +560,55 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
         for edge, dropped in repeated.items()
         if dropped and edge.depth < body.get((edge.page, edge.top), edge.depth + 1)
     }
+
+
+def _says_something(edge: EdgeLine) -> bool:
+    """Whether a line that repeats is a warning, or a title in large letters."""
+    return _WARNING.search(edge.text) is not None or (edge.top and edge.size >= _LARGER)
+
+
+def _titles(edges: Sequence[EdgeLine], groups: Iterable[Sequence[EdgeLine]]) -> set[EdgeLine]:
+    """Lines at the top whose number counts with the pages and yet names what they are about.
+
+    "Well 3" and "Pump manual 3" read alike. Nothing but a page's number, or a number that says it
+    is one, is no title; a line in large letters is; and one as large as the text, with the number
+    after the words, where they are not found as a header or title of their own.
+    """
+    titles: set[EdgeLine] = set()
+    names: set[str] | None = None
+    for group in groups:
+        if not group[0].top:
+            continue
+        repeats = group[-1].page > group[0].page
+        if not repeats:
+            titles.update(
+                e for e in group if e.size >= _LARGER or (e.stands_out and _numbers(e.text))
+            )
+            continue
+        if len({edge.text for edge in group}) == 1:
+            continue
+        if names is None:
+            names = {_plain(edge.text) for edge in edges if not _NUMBER.search(edge.text)}
+        titles.update(edge for edge in group if _is_title(edge, names))
+    return titles - {edge for edge in titles if _is_page_number(edge.text)}
+
+
+def _is_title(edge: EdgeLine, names: set[str]) -> bool:
+    """Whether a line of words and a number that counts the pages is a title; names: of others."""
+    if edge.size >= _LARGER:
+        return True
+    words = _plain(_NUMBER.sub(" ", edge.text))
+    return (
+        edge.size >= _AS_TEXT
+        and not edge.text[:1].isdigit()
+        and words not in names
+        and not _SET_APART.search(edge.text)
+    )
+
+
+def _is_page_number(text: str) -> bool:
+    """Whether a line is a page's number, or has one that says so."""
+    return not any(map(str.isalpha, _ROMAN.sub("", text))) or bool(_PAGE_NUMBER.search(text))
 
 
 def _runs(group: Sequence[EdgeLine], pages: int) -> bool:

@@ -195,6 +195,61 @@ def test_rows_of_numbers_at_the_end_of_pages_stay() -> None:
     assert running_lines(_edges([[row] for row in rows]), 5) == set()
 
 
+@pytest.mark.parametrize("title", ["Well {}", "Step {}", "Inspection report, day {}", "Tank T{}"])
+@pytest.mark.parametrize("pages", [2, 5])
+def test_titles_that_count_with_the_pages_stay(title: str, pages: int) -> None:
+    """Sheets, one a page, lost what they are about: they were taken for page numbers."""
+    texts = [[title.format(number), "1"] for number in range(1, pages + 1)]
+    assert running_lines(_edges(texts, top=True), pages) == set()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Page {}",
+        "{}",
+        "- {} -",
+        "{} of 5",
+        "Manual v2 | {}",
+        "Pump manual, page {}",
+        "Pump manual – {}",
+        "Pump manual   {}",
+        "{} Pump manual",
+        "A-{}",
+        "第{}页",
+        "Pump manual {}/5",
+    ],
+)
+def test_page_numbers_in_headers_run(header: str) -> None:
+    pages = [[header.format(number)] for number in range(1, 6)]
+    assert len(running_lines(_edges(pages, top=True), 5)) == 5
+
+
+def test_a_number_after_the_title_of_the_document_runs() -> None:
+    pages = [["Pump manual"], *([f"Pump manual {number}"] for number in range(2, 6))]
+    assert len(running_lines(_edges(pages, top=True), 5)) == 4
+
+
+@pytest.mark.parametrize(("size", "count"), [(0.8, 4), (1.0, 0), (1.5, 0)])
+def test_small_letters_are_no_title(size: float, count: int) -> None:
+    edges = [EdgeLine(page, 0, f"Well {page + 1}", True, 0, 7, size) for page in range(4)]
+    assert len(running_lines(edges, 4)) == count
+
+
+def test_what_stands_out_at_the_place_of_page_numbers_stays() -> None:
+    """Chapters of a page each: their numbers count the pages as those of a header do."""
+    titles = ["1 Safety", "2 Installation", "3 Operation", "4 Repair"]
+    edges = [
+        EdgeLine(page, 0, title, True, 0, 7, stands_out=True) for page, title in enumerate(titles)
+    ]
+    assert running_lines(edges, 4) == set()
+
+
+def test_a_large_title_of_all_pages_stays_once() -> None:
+    edges = [EdgeLine(page, 0, "Data sheet", True, 0, 7, size=1.5) for page in range(4)]
+    assert running_lines(edges, 4) == {(page, 0) for page in range(1, 4)}
+
+
 def test_a_repeated_warning_stays_once() -> None:
     pages = [["WARNING: disconnect the power"] for _ in range(6)]
     assert running_lines(_edges(pages), 6) == {(page, 0) for page in range(1, 6)}

@@ -144,7 +144,7 @@ def test_form_feeds_are_pages_and_their_furniture_goes(tmp_path: Path) -> None:
 
 
 def test_titles_of_text_that_count_with_the_pages_stay(tmp_path: Path) -> None:
-    """They were taken for page numbers; of chapters of a page each nothing but the text was left."""
+    """They were taken for page numbers, and lost; so were those of chapters of a page each."""
     wells = "\f".join(f"Well {number}\n\nIt is {number}0 m deep.\n" for number in range(1, 5))
     document = _read(tmp_path, "a.txt", wells.encode())
     assert _page_of(document, "Well 3\n\nIt is 30 m deep.") == 3

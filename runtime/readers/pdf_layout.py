@@ -141,7 +141,7 @@ def layout(pages: Sequence[PageContent]) -> list[Block]:
     """Blocks of all pages in reading order."""
     upright = [_upright(page) for page in pages]
     lines = [_lines(page.words, page.number) for page in upright]
-    _drop_furniture(upright, lines)
+    _drop_furniture(upright, lines, _Measures([line for page in lines for line in page]))
     lines = [_without_labels(page_lines) for page_lines in lines]
     _drop_contents(lines)
     measures = _Measures([line for page in lines for line in page])
@@ -237,13 +237,15 @@ def _joined(words: Sequence[Word]) -> str:
     return "".join(parts)
 
 
-def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> None:
+def _drop_furniture(
+    pages: Sequence[PageContent], lines: list[list[Line]], measures: _Measures
+) -> None:
     """Remove running headers, footers and page numbers from the pages' lines."""
     edges: list[EdgeLine] = []
     pieces: dict[tuple[int, int], Line] = {}
     for index, (page, page_lines) in enumerate(zip(pages, lines, strict=True)):
         for top in (True, False):
-            for edge, piece in _margin(page, page_lines, index, len(pieces), top=top):
+            for edge, piece in _margin(page, page_lines, index, len(pieces), measures, top=top):
                 edges.append(edge)
                 pieces[index, edge.line] = piece
     dropped: dict[int, set[int]] = defaultdict(set)  # page index: ids of words
@@ -255,7 +257,13 @@ def _drop_furniture(pages: Sequence[PageContent], lines: list[list[Line]]) -> No
 
 
 def _margin(
-    page: PageContent, lines: Sequence[Line], index: int, first: int, *, top: bool
+    page: PageContent,
+    lines: Sequence[Line],
+    index: int,
+    first: int,
+    measures: _Measures,
+    *,
+    top: bool,
 ) -> Iterator[tuple[EdgeLine, Line]]:
     """Lines in a page's upper or lower margin, in pieces where wide gaps part them."""
     ordered = lines[:_EDGE_LINES] if top else lines[::-1][:_EDGE_LINES]
@@ -267,7 +275,9 @@ def _margin(
             piece = Line(segment, line.page)
             text = clean_block(piece.text)
             place = round(distance / 6.0)
-            yield EdgeLine(index, first, text, top, depth, place), piece
+            size = piece.size / max(measures.body, 1.0)
+            stands_out = measures.heading_level([piece], text) > 0
+            yield EdgeLine(index, first, text, top, depth, place, size, stands_out), piece
             first += 1
 
 

@@ -125,7 +125,9 @@ def _without_furniture(pages: list[list[str]]) -> list[list[str]]:
     for page, lines in enumerate(pages):
         filled = [index for index, line in enumerate(lines) if line.strip()]
         for depth, index in enumerate(filled[:_EDGE]):
-            edges.append(EdgeLine(page, index, lines[index].strip(), True, depth, depth))
+            text = lines[index].strip()
+            titled = "  " not in text and heading_level(text) > 0
+            edges.append(EdgeLine(page, index, text, True, depth, depth, stands_out=titled))
         for depth, index in enumerate(reversed(filled[_EDGE:][-_EDGE:])):
             edges.append(EdgeLine(page, index, lines[index].strip(), False, depth, depth))
     running = running_lines(edges, len(pages))
