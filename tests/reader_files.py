@@ -235,7 +235,8 @@ def manual_docx() -> bytes:
     document.add_heading("Telephone numbers", 2)
     document.add_paragraph("Call the chemist first.", style="List Bullet")
     table = document.add_table(rows=1, cols=2)
-    table.rows[0].cells[0].text, table.rows[0].cells[1].text = "Whom", "Extension"
+    for cell, name in zip(table.rows[0].cells, ("Whom", "Extension"), strict=True):
+        cell.paragraphs[0].add_run(name).bold = True
     for whom, number in (("Control room", "4410"), ("Chemist", "4426")):
         cells = table.add_row().cells
         cells[0].text, cells[1].text = whom, number

@@ -7,7 +7,6 @@ the text as it is stored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -27,12 +26,12 @@ from runtime.cleaning import (
 )
 from runtime.documents import Flag, Heading, Page, ParsedDocument
 from runtime.flags import HIDDEN
+from runtime.readers.table_header import clean_cells
 from runtime.revisions import revision_of
 from runtime.safety import text_flags
 from runtime.supersession import superseded_flag
 
 BlockKind = Literal["paragraph", "heading", "item", "row", "code"]
-_LEADING_NUMBER = re.compile(r"^[^\w]{0,3}\d[\d.,]*\s")
 _TITLE_LENGTH = 200  # characters kept of a title
 INVISIBLE = "invisible Unicode characters"  # why a text was hidden
 
@@ -148,46 +147,12 @@ def table_blocks(
         header: names of the columns, not yet cleaned. Where there are none, a table of two columns
             reads `first: second` and others `first; second; third`.
     """
-    names = None if header is None else _cells(header)
+    names = None if header is None else clean_cells(header)
     lines = [smuggling_characters("".join(header or ()))]  # hidden by `assemble`, and told there
-    lines += [_row_line(_cells(row), names) + smuggling_characters("".join(row)) for row in rows]
+    lines += [
+        _row_line(clean_cells(row), names) + smuggling_characters("".join(row)) for row in rows
+    ]
     return [Block("row", line, page=page) for line in lines if line]
-
-
-def split_header(
-    rows: Sequence[Sequence[str]], *, likely: bool = False
-) -> tuple[Sequence[str] | None, list[Sequence[str]]]:
-    """Take the first row as header where it can only be one.
-
-    It names columns when all its cells are filled, different and not numbers, and the table has
-    three columns or numbers below.
-
-    Args:
-        likely: this kind of table nearly always has a header: two columns of words will do, and one
-            cell in five may be empty.
-    """
-    if len(rows) < 2:
-        return None, list(rows)
-    width = max(len(row) for row in rows)
-    names = [cell for cell in _cells(rows[0]) if cell]
-    enough = len(names) >= max(2, 0.8 * width) if likely else len(names) == width
-    if not enough or len(set(names)) < len(names) or any(map(_numeric, names)):
-        return None, list(rows)
-    numbers_below = any(_numeric(cell) for row in rows[1:] for cell in _cells(row))
-    if likely or width >= 3 or (numbers_below and width == 2):
-        return rows[0], list(rows[1:])
-    return None, list(rows)
-
-
-def _cells(row: Sequence[str]) -> list[str]:
-    return [" ".join(clean_block(cell).split()) for cell in row]
-
-
-def _numeric(cell: str) -> bool:
-    """A number, perhaps with a unit: 4410, ± 0.5 bar, 68 N m."""
-    letters = sum(character.isalpha() for character in cell)
-    digits = sum(character.isdigit() for character in cell)
-    return digits > letters or (bool(_LEADING_NUMBER.match(cell)) and letters <= 6)
 
 
 def _row_line(cells: Sequence[str], header: Sequence[str] | None) -> str:

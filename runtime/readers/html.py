@@ -10,7 +10,7 @@ from typing import Any
 from runtime.documents import Flag
 from runtime.errors import DamagedDocument, DocumentTooLarge
 from runtime.flags import HIDDEN
-from runtime.readers.blocks import Block, BlockKind, RawDocument, split_header, table_blocks
+from runtime.readers.blocks import Block, BlockKind, RawDocument, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.styles import (
     Declarations,
@@ -20,6 +20,7 @@ from runtime.readers.styles import (
     whiteness,
     why_hidden,
 )
+from runtime.readers.table_header import split_header
 from runtime.readers.text import decode
 from runtime.safety import addresses_model
 

@@ -23,7 +23,8 @@ from runtime.cleaning import (
     join_lines,
     running_lines,
 )
-from runtime.readers.blocks import Block, join_blocks, split_header, table_blocks
+from runtime.readers.blocks import Block, join_blocks, table_blocks
+from runtime.readers.table_header import split_header
 
 _ITEM = re.compile(r"^(?:[-*•◦▪‣·–—●○■□]|\(?\d{1,2}[.)]|\(?[a-z][.)])(?:\s+|$)")
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+[^\W\d_]")

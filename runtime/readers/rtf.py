@@ -6,8 +6,9 @@ import re
 from itertools import groupby
 
 from runtime.errors import DamagedDocument
-from runtime.readers.blocks import Block, RawDocument, split_header, table_blocks
+from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
+from runtime.readers.table_header import split_header
 from runtime.readers.text import heading_level, is_item
 
 _HIDDEN_GROUP = re.compile(r"\{(?:\\[a-z]+-?\d* ?)*\\v(?![a-z0-9])[^{}]*\}")

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from runtime.errors import DamagedDocument
-from runtime.readers.blocks import Block, RawDocument, split_header, table_blocks
+from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.packages import check_package
+from runtime.readers.table_header import split_header
 
 MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 _DEEPEST = 20  # groups in groups
@@ -77,7 +78,7 @@ def _shape(shape: Any, number: int) -> Iterator[Block]:
         return
     if getattr(shape, "has_table", False):
         rows = [[cell.text for cell in row.cells] for row in shape.table.rows]
-        header, body = split_header(rows, likely=shape.table.first_row)
+        header, body = split_header(rows, marked=shape.table.first_row)
         yield from table_blocks(body, header=header, page=number)
     elif shape.has_text_frame:
         listed = len([p for p in shape.text_frame.paragraphs if p.text.strip()]) > 1

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from runtime.errors import DamagedDocument
-from runtime.readers.blocks import Block, RawDocument, split_header, table_blocks
+from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.packages import check_package
+from runtime.readers.table_header import join_header, split_header
 
 MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -123,22 +124,45 @@ class _Reader:
 
     def _table(self, table: Any) -> Iterator[Block]:
         merged: dict[int, str] = {}  # column: text of the cell that reaches down
-        rows = [
-            list(self._cells(row, merged)) for row in table.iter(f"{_W}tr") if _owner(row) is table
+        read = [
+            (row, list(self._cells(row, merged)))
+            for row in table.iter(f"{_W}tr")
+            if _owner(row) is table
         ]
-        rows = [row for row in rows if any(cell.strip() for cell in row)]
+        filled = [(row, cells) for row, cells in read if any(cell.strip() for cell in cells)]
+        rows = [cells for _, cells in filled]
         if not rows:
             return
         if max(len(row) for row in rows) == 1:
             for row in rows:
                 yield Block("paragraph", row[0])
             return
-        marked = table.find(f"{_W}tr/{_W}trPr/{_W}tblHeader") is not None
-        if marked and len(rows) > 1:
-            yield from table_blocks(rows[1:], header=rows[0])
+        marked = self._marked([row for row, _ in filled])
+        if marked:
+            yield from table_blocks(rows[marked:], header=join_header(rows[:marked]))
         else:
             header, body = split_header(rows)
             yield from table_blocks(body, header=header)
+
+    def _marked(self, rows: list[Any]) -> int:
+        """How many rows at the top are marked as header, or bold above one that is not."""
+        repeated = [row.find(f"{_W}trPr/{_W}tblHeader") is not None for row in rows]
+        for marks in (repeated, [self._is_bold(row) for row in rows]):
+            if marks[0] and False in marks:
+                return marks.index(False)
+        return 0
+
+    def _is_bold(self, row: Any) -> bool:
+        texts = [text for text in row.iter(f"{_W}t") if (text.text or "").strip()]
+        return all(self._bold_run(text.getparent()) for text in texts)
+
+    def _bold_run(self, run: Any) -> bool:
+        bold = run.find(f"{_W}rPr/{_W}b")
+        if bold is not None:
+            return bold.get(f"{_W}val") not in ("0", "false")
+        named = next(run.iterancestors(f"{_W}p")).find(f"{_W}pPr/{_W}pStyle")
+        style = self._styles.get("" if named is None else named.get(f"{_W}val") or "")
+        return style is not None and bool(style.font.bold)
 
     def _cells(self, row: Any, merged: dict[int, str]) -> Iterator[str]:
         """Texts of a row's cells; a cell merged with the one above repeats its text."""
