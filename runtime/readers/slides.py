@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import DamagedDocument
@@ -46,11 +48,12 @@ def _slide(
     title = slide.shapes.title
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
         yield Block("heading", " ".join(title.text_frame.text.split()), 1, number)
-    for shape in _flat(slide.shapes):
+    for placed in _flat(slide.shapes):
+        shape = placed.shape
         if title is not None and shape.shape_id == title.shape_id:
             continue
-        if _off_slide(shape, size):
-            text = shape.text_frame.text if shape.has_text_frame else ""
+        if _off_slide(placed, size):
+            text = " ".join(block.text for block in _shape(shape, number))
             hidden.append(("text off the slide", text))
             continue
         yield from _shape(shape, number)
@@ -59,17 +62,74 @@ def _slide(
             yield Block("paragraph", paragraph.text, page=number)
 
 
-def _flat(shapes: Iterable[Any], depth: int = 0) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """How a group draws what is in it: scaled, then shifted (EMU), to the slide's coordinates."""
+
+    scale_x: float = 1.0
+    scale_y: float = 1.0
+    shift_x: float = 0.0
+    shift_y: float = 0.0
+
+    def inside(self, group: Any) -> _Frame:
+        """The frame of a group in this one. Turned and mirrored groups are taken as they lie."""
+        transform = group.element.find("{*}grpSpPr/{*}xfrm")
+        if transform is None:
+            return self
+        x, y = _numbers(transform.find("{*}off"), "x", "y")
+        width, height = _numbers(transform.find("{*}ext"), "cx", "cy")
+        inner_x, inner_y = _numbers(transform.find("{*}chOff"), "x", "y")
+        inner_width, inner_height = _numbers(transform.find("{*}chExt"), "cx", "cy")
+        scale_x = width / inner_width if width and inner_width else 1.0
+        scale_y = height / inner_height if height and inner_height else 1.0
+        return _Frame(
+            self.scale_x * scale_x,
+            self.scale_y * scale_y,
+            self.shift_x + self.scale_x * (x - inner_x * scale_x),
+            self.shift_y + self.scale_y * (y - inner_y * scale_y),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A shape and its place on the slide (EMU): zeros, and not `known`, where it is not given."""
+
+    shape: Any
+    left: float
+    top: float
+    right: float
+    bottom: float
+    known: bool
+
+
+def _flat(shapes: Iterable[Any]) -> list[_Placed]:
     """Shapes outside and inside groups, top to bottom, left to right."""
-    found: list[Any] = []
+    return sorted(_placed(shapes, _Frame(), 0), key=lambda placed: (placed.top, placed.left))
+
+
+def _placed(shapes: Iterable[Any], frame: _Frame, depth: int) -> Iterator[_Placed]:
     for shape in shapes:
         if hasattr(shape, "shapes") and depth < _DEEPEST:
-            found += _flat(shape.shapes, depth + 1)
-        else:
-            found.append(shape)
-    if depth == 0:
-        found.sort(key=lambda shape: (shape.top or 0, shape.left or 0))
-    return found
+            yield from _placed(shape.shapes, frame.inside(shape), depth + 1)
+            continue
+        box = (shape.left, shape.top, shape.width, shape.height)
+        left = frame.shift_x + frame.scale_x * (shape.left or 0)
+        top = frame.shift_y + frame.scale_y * (shape.top or 0)
+        yield _Placed(
+            shape,
+            left,
+            top,
+            left + frame.scale_x * (shape.width or 0),
+            top + frame.scale_y * (shape.height or 0),
+            None not in box,
+        )
+
+
+def _numbers(element: Any, first: str, second: str) -> tuple[int, int]:
+    """Two attributes of an element that may be missing; 0 for what is no number."""
+    given = ("", "") if element is None else (element.get(first, ""), element.get(second, ""))
+    one, two = (int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else 0 for text in given)
+    return one, two
 
 
 def _shape(shape: Any, number: int) -> Iterator[Block]:
@@ -91,12 +151,9 @@ def _shape(shape: Any, number: int) -> Iterator[Block]:
             )
 
 
-def _off_slide(shape: Any, size: tuple[int, int]) -> bool:
-    if None in (shape.left, shape.top, shape.width, shape.height) or not all(size):
+def _off_slide(placed: _Placed, size: tuple[int, int]) -> bool:
+    if not placed.known or not all(size):
         return False
-    return bool(
-        shape.left >= size[0]
-        or shape.top >= size[1]
-        or shape.left + shape.width <= 0
-        or shape.top + shape.height <= 0
+    return (
+        placed.left >= size[0] or placed.top >= size[1] or placed.right <= 0 or placed.bottom <= 0
     )
