@@ -12,6 +12,7 @@ from reportlab.lib import colors
 from reportlab.pdfgen.canvas import Canvas
 
 from runtime.documents import ParsedDocument
+from runtime.errors import DamagedDocument
 from runtime.flags import ADDRESSES_MODEL, HIDDEN, NOT_INDEXED, SUPERSEDED
 from runtime.readers import markdown, parse_text, read_document, read_file
 from runtime.readers import ocr as ocr_reader
@@ -902,6 +903,34 @@ def test_pptx(tmp_path: Path) -> None:
     assert "beside the slide" in _flagged(document, HIDDEN)[0]
 
 
+def test_pptx_groups_have_coordinates_of_their_own(tmp_path: Path) -> None:
+    """Text in a group was compared with the slide's edges as if groups neither shifted nor scaled
+    it: seen text was taken for text off the slide, and the other way round."""
+    from pptx import Presentation
+    from pptx.util import Inches
+
+    deck = Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    outer = slide.shapes.add_group_shape()
+    inner = outer.shapes.add_group_shape()
+    for left, text in ((110, "Seen in a group."), (2000, "Right of it."), (5, "Left of it.")):
+        box = inner.shapes.add_textbox(Inches(left), Inches(1), Inches(10), Inches(1))
+        box.text_frame.text = text
+    # Outer: 50 to 100 inches are drawn at 0 to 5 of the slide; inner: 100 to 500 at 52 to 92.
+    for group, (to, wide, inner_at, inner_wide) in (
+        (outer, (0, 5, 50, 50)),
+        (inner, (52, 40, 100, 400)),
+    ):
+        transform = group.element.grpSpPr.xfrm
+        transform.off.x, transform.ext.cx = Inches(to), Inches(wide)
+        transform.chOff.x, transform.chExt.cx = Inches(inner_at), Inches(inner_wide)
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    document = _read(tmp_path, "a.pptx", buffer.getvalue())
+    assert document.text == "Seen in a group."
+    assert _flagged(document, HIDDEN) == ["text off the slide: Left of it. Right of it."]
+
+
 def test_xlsx(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.xlsx", files.parts_xlsx())
     assert [h.title for h in document.headings] == ["Spare parts"]
@@ -940,6 +969,44 @@ def test_rtf(tmp_path: Path) -> None:
     assert "Joint: Torque\nCoupling: 68 N m" in document.text
     assert "secret words" in _flagged(document, HIDDEN)[0]
     assert "secret" not in document.text
+
+
+@pytest.mark.parametrize(
+    ("run", "seen"),
+    [
+        (r"{\v 99 \u1089? bar}6 bar.", "6 bar."),
+        (r"{\b0\v1 99 \u1089?{\i  bar}}6 bar.", "6 bar."),
+        (r"\v 99 \u1089? \b bar\v0 6 bar.", "6 bar."),
+        (r"{\v 99 \u1089? bar\plain 6 bar}.", "6 bar."),
+        (r"\v 99 \u1089? \{bar\}\par\pard\v0 6 \'b0C.", "\n\n6 °C."),
+        (r"{\stylesheet{\s1\v Style;}}6 bar.", "6 bar."),
+    ],
+)
+def test_hidden_runs_of_rtf(run: str, seen: str, tmp_path: Path) -> None:
+    """Only those in a group of their own were found: others were kept, unflagged."""
+    data = rf"{{\rtf1\ansi\ansicpg1252 Limit: {run}\par\pard Next.}}"
+    document = _read(tmp_path, "a.rtf", data.encode())
+    assert document.text == f"Limit: {seen}".replace(" \n", "\n") + "\n\nNext."
+    hidden = " ".join(_flagged(document, HIDDEN))
+    assert hidden.replace("{", "").replace("}", "") == (
+        "" if "Style" in run else "hidden text: 99 с bar"
+    )
+
+
+def test_escaped_braces_and_footnotes_of_rtf(tmp_path: Path) -> None:
+    """Braces in the text were counted as those of groups, so it was called truncated; footnotes
+    were left out."""
+    data = rb"""{\rtf1\ansi Torque\{1\{: 68 Nm{\super\chftn}{\footnote\ftnalt {\super\chftn} A \b
+note: 42 Nm.\par Second{\v secret} line.} at 20 \'b0C.\par
+Last.\par}
+"""
+    document = _read(tmp_path, "a.rtf", data)
+    assert document.text == (
+        "Torque{1{: 68 Nm at 20 °C.\n\nLast.\n\nA note: 42 Nm.\n\nSecond line."
+    )
+    assert _flagged(document, HIDDEN) == ["hidden text: secret"]
+    with pytest.raises(DamagedDocument, match="truncated"):
+        read_document(files.write(tmp_path, "b.rtf", rb"{\rtf1 {\b Torque \} 68 {\i Nm"))
 
 
 @pytest.mark.parametrize("number", ["4294967296", "-99999", "9" * 5000])

@@ -1,8 +1,9 @@
-"""RTF -> blocks: one paragraph a line, rows of tables, hidden runs apart."""
+"""RTF -> blocks: one paragraph a line, rows of tables, footnotes last, hidden runs apart."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from runtime.errors import DamagedDocument
@@ -11,8 +12,16 @@ from runtime.readers.context import Context
 from runtime.readers.table_header import split_header
 from runtime.readers.text import heading_level, is_item
 
-_HIDDEN_GROUP = re.compile(r"\{(?:\\[a-z]+-?\d* ?)*\\v(?![a-z0-9])[^{}]*\}")
-_CONTROL = re.compile(r"\\[a-z]+-?\d* ?|[{}]")
+_TOKEN = re.compile(
+    r"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\[^a-zA-Z]|"
+    r"(?P<brace>[{}])|[^\\{}]+|\\",
+    re.DOTALL,
+)
+_UNREAD = frozenset(  # groups whose text is no text of the document
+    "colortbl fonttbl info listoverridetable listtable pict stylesheet themedata header headerf "
+    "headerl headerr footer footerf footerl footerr".split()
+)
+_BREAKS = frozenset(("cell", "line", "page", "par", "row", "sect", "tab"))
 _TITLE = re.compile(r"\{\\title ([^{}\\]{1,200})\}")
 _CODE_PAGE = re.compile(r"\\ansicpg(\d{3,5})")
 
@@ -24,21 +33,19 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     from striprtf.striprtf import rtf_to_text
 
     source = data.decode("latin-1")
-    if source.count("{") > source.count("}") + 1:
-        raise DamagedDocument("It is truncated", where=context.source)
-    hidden: list[tuple[str, str]] = []
-
-    def set_aside(match: re.Match[str]) -> str:
-        hidden.append(("hidden text", _CONTROL.sub("", match.group())))
-        return ""
-
     title = _TITLE.search(source)
     page = _CODE_PAGE.search(source)
-    text: str = rtf_to_text(  # type: ignore[no-untyped-call]
-        _HIDDEN_GROUP.sub(set_aside, _UNICODE.sub(_in_range, source)),
-        encoding=f"cp{page.group(1)}" if page else "cp1252",
-        errors="replace",
-    )
+    splitter = _Splitter()
+    splitter.split(_UNICODE.sub(_in_range, source))
+    if splitter.depth > 1:
+        raise DamagedDocument("It is truncated", where=context.source)
+
+    def plain(markup: str) -> str:
+        encoding = f"cp{page.group(1)}" if page else "cp1252"
+        return str(rtf_to_text(markup, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
+
+    text = plain(splitter.document())
+    hidden = [("hidden text", plain(f"{{\\rtf1 {run}}}")) for run in splitter.hidden()]
     blocks: list[Block] = []
     for is_row, lines in groupby(text.split("\n"), key=lambda line: line.rstrip().endswith("|")):
         if is_row:
@@ -50,6 +57,102 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     return [
         RawDocument("application/rtf", blocks, title=title.group(1) if title else "", hidden=hidden)
     ]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The state that a group of RTF inherits from the one around it, and changes for itself."""
+
+    hidden: bool = False
+    unread: bool = False
+    note: bool = False
+
+
+class _Splitter:
+    """Parts the source: what is seen, footnotes, hidden text (which may begin and end anywhere)."""
+
+    def __init__(self) -> None:
+        self.depth = 0  # groups still open
+        self._body: list[str] = []
+        self._notes: list[str] = []
+        self._hidden: list[str] = []
+        self._groups = [_Group()]
+        self._was_hidden = False
+
+    def split(self, source: str) -> None:
+        """Take in the whole source."""
+        place = 0
+        while (match := _TOKEN.match(source, place)) is not None:
+            place = match.end()
+            group, piece = self._groups[-1], match.group()
+            if brace := match.group("brace"):
+                self._brace(brace, group)
+            elif word := match.group("word"):
+                if word == "bin":  # raw bytes, in which braces mean nothing
+                    place += max(0, int(match.group("number") or 0))
+                    piece += source[match.end() : place]
+                self._word(word, match.group("number"), piece, group)
+            elif piece == r"\*":
+                group.unread = True
+                self._put(piece, group)
+            else:
+                self._text(piece, group)
+
+    def document(self) -> str:
+        """The source without hidden text, footnotes after the body."""
+        end = len(self._body)
+        if self.depth == 0 and "}" in self._body:
+            end -= self._body[::-1].index("}") + 1
+        return "".join([*self._body[:end], *self._notes, *self._body[end:]])
+
+    def hidden(self) -> list[str]:
+        """Sources of the hidden runs."""
+        return [run for run in "".join(self._hidden).split("\0") if run.strip()]
+
+    def _brace(self, brace: str, group: _Group) -> None:
+        if brace == "{":
+            self._put(brace, group)
+            self._groups.append(replace(group))
+            self.depth += 1
+            return
+        if len(self._groups) > 1:
+            self._groups.pop()
+        self.depth = max(0, self.depth - 1)
+        around = self._groups[-1]
+        if group.note and not around.note:
+            self._notes.append("}")
+        self._put(brace, around)
+
+    def _word(self, word: str, number: str | None, piece: str, group: _Group) -> None:
+        if word == "footnote" and not group.unread and not group.note:
+            group.note = True
+            self._notes.append(r"\par{\plain ")
+            return
+        if word in _UNREAD:
+            group.unread = True
+        elif word == "v":
+            group.hidden = number != "0"
+        elif word == "plain":
+            group.hidden = False
+        elif word == "u" and number is not None:
+            self._text(piece, group)
+            return
+        elif word in _BREAKS and group.hidden and not group.unread:
+            self._hidden.append(" ")
+        self._put(piece, group)
+
+    def _text(self, piece: str, group: _Group) -> None:
+        if not group.hidden or group.unread:
+            self._was_hidden = self._was_hidden and not piece.strip()
+            self._put(piece, group)
+            return
+        if not self._was_hidden:
+            self._hidden.append("\0")
+        self._was_hidden = True
+        self._hidden.append(piece)
+
+    def _put(self, piece: str, group: _Group) -> None:
+        (self._notes if group.note else self._body).append(piece)
 
 
 def _line(line: str) -> Block:
