@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reportlab.lib import colors
@@ -878,6 +880,50 @@ def test_docx_whose_numbering_is_of_another_type(tmp_path: Path) -> None:
     assert "Fit the lock." in _read(tmp_path, "a.docx", buffer.getvalue()).text
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32", "utf-16-le", "utf-7"])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("a.docx", "word/document.xml"),
+        ("a.pptx", "ppt/slides/slide1.xml"),
+        ("a.xlsx", "xl/worksheets/sheet1.xml"),
+        ("a.xlsx", "xl/_rels/workbook.xml.rels"),
+    ],
+)
+def test_document_types_in_packages_are_refused(
+    name: str, part: str, encoding: str, tmp_path: Path
+) -> None:
+    """Excel's were read with the entities put in, Word's and PowerPoint's without their text."""
+    declared = "utf-16" if encoding == "utf-16-le" else encoding
+    head = f'<?xml version="1.0" encoding="{declared}"?>'
+    kind = f'<!--{"x" * 5000}--> <!DOCTYPE x [<!ENTITY e "68 Nm">]>'
+    package = {"a.docx": files.manual_docx, "a.pptx": files.deck_pptx, "a.xlsx": files.parts_xlsx}
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(package[name]())) as old,
+        zipfile.ZipFile(buffer, "w") as new,
+    ):
+        for item in old.namelist():
+            data = old.read(item)
+            if item == part:
+                text = data.decode().partition("?>")[2] if data[:5] == b"<?xml" else data.decode()
+                written = (kind + text).replace("<!D", "+ADwAIQ-D").replace("<!--", "+ADwAIQ---")
+                data = (head + (written if encoding == "utf-7" else kind + text)).encode(
+                    "ascii" if encoding == "utf-7" else encoding
+                )
+            new.writestr(item, data)
+    path = files.write(tmp_path, name, buffer.getvalue())
+    with pytest.raises(DamagedDocument, match="declares XML entities"):
+        read_document(path)
+
+
+def test_pictures_in_packages_may_have_document_types(tmp_path: Path) -> None:
+    buffer = io.BytesIO(files.manual_docx())
+    with zipfile.ZipFile(buffer, "a") as package:
+        package.writestr("word/media/image1.svg", "<!DOCTYPE svg><svg/>")
+    assert "Fit the lock." in _read(tmp_path, "a.docx", buffer.getvalue()).text
+
+
 def test_docx_cells_that_reach_down_repeat(tmp_path: Path) -> None:
     import docx
 
@@ -935,12 +981,119 @@ def test_xlsx(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.xlsx", files.parts_xlsx())
     assert [h.title for h in document.headings] == ["Spare parts"]
     assert (
-        "Part: Seal kit HFP-2207-B; Stock: 4; Price: 118.5; Counted: 2024-02-01; Worn: 25 %"
+        "Part: Seal kit HFP-2207-B; Stock: 4; Price: 118.5; Counted: 2024-02-01; Worn: 25%"
         in document.text
     )
     hidden = " ".join(_flagged(document, HIDDEN))
     assert "white secret" in hidden
     assert "hidden margin 37" in hidden
+
+
+def _xlsx(rows: list[list[Any]], **formats: str) -> bytes:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for place, number_format in formats.items():
+        book.active[place].number_format = number_format
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "number_format", "shown"),
+    [
+        (42, "00000", "00042"),
+        (1234567890, "000-000-0000", "123-456-7890"),
+        (1234.5, '#,##0.00 "EUR"', "1,234.50 EUR"),
+        (-1234.5, "#,##0.00\\ [$€-407];[Red]-#,##0.00\\ [$€-407]", "-1,234.50 €"),
+        (-12.5, '_-* #,##0.00_-;-* #,##0.00_-;_-* "-"??_-;_-@_-', "-12.50"),
+        (-1234.5, "#,##0.0;(#,##0.0)", "(1,234.5)"),
+        (2.675, "0.00", "2.68"),
+        (-0.001, "0.0", "0.0"),
+        (1.5, "0.0##", "1.5"),
+        (0.125, "0.0%", "12.5%"),
+        (1234567, '0.0,,"M"', "1.2M"),
+        (12345.678, "0.00E+00", "1.23E+04"),
+        (5, 'General" bar"', "5 bar"),
+        (0.5, "# ?/?", "0.5"),
+        (1.5, "General", "1.5"),
+        (datetime.timedelta(hours=30, minutes=15), "[h]:mm", "30:15"),
+        (datetime.timedelta(hours=30, minutes=15), "[h]:mm:ss", "30:15:00"),
+    ],
+)
+def test_numbers_of_a_sheet_as_people_see_them(
+    value: Any, number_format: str, shown: str, tmp_path: Path
+) -> None:
+    """Part number 00042 was stored as 42, 30:15 as "1 day, 6:15:00"; a price lost its currency."""
+    data = _xlsx([["Part", "Value"], ["X-1", value]], B2=number_format)
+    assert _read(tmp_path, "a.xlsx", data).text == f"Sheet\n\nPart: X-1; Value: {shown}"
+
+
+def test_what_a_number_format_hides_is_reported(tmp_path: Path) -> None:
+    data = _xlsx([["Part", "Value"], ["X-1", 777], ["X-2", 0]], B2=";;;", B3="0;-0;")
+    document = _read(tmp_path, "a.xlsx", data)
+    assert document.text == "Sheet\n\nPart: X-1\nPart: X-2"
+    assert _flagged(document, HIDDEN) == ["number format that shows nothing: 777"]
+
+
+def test_formulas_without_a_value_are_reported(tmp_path: Path) -> None:
+    """Workbooks that a program wrote hold formulas only: their cells were left out unsaid. One that
+    has been computed, if only to an empty text, is whole."""
+    document = _read(tmp_path, "a.xlsx", _xlsx([["Part", "Qty"], ["X-1", "=1+1"], ["X-2", 3]]))
+    assert document.text == "Sheet\n\nPart: X-1\nPart: X-2; Qty: 3"
+    (flag,) = _flagged(document, NOT_INDEXED)
+    assert flag.startswith("1 formula without a stored value: Sheet!B2.")
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(_xlsx([["X-1", "=1+1"]]))) as old,
+        zipfile.ZipFile(buffer, "w") as new,
+    ):
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("sheet1.xml"):
+                assert b'<c r="B1"><f>1+1</f><v' in data
+                data = data.replace(b'<c r="B1">', b'<c r="B1" t="str">')
+            new.writestr(name, data)
+    assert _read(tmp_path, "b.xlsx", buffer.getvalue()).flags == ()
+
+
+def test_xlsx_cells_that_reach_down_repeat(tmp_path: Path) -> None:
+    """Only the first row of a group had its label; a title over two rows is no label."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    rows = [["Pumps"], [], ["Pump", "Task", "Every"], ["P-1", "Grease", "500 h"]]
+    for row in [*rows, ["", "Align", "900 h"], ["P-2", "Align", "800 h"]]:
+        sheet.append(row)
+    sheet.merge_cells("A1:C2")
+    sheet.merge_cells("A4:A5")
+    buffer = io.BytesIO()
+    book.save(buffer)
+    assert _read(tmp_path, "a.xlsx", buffer.getvalue()).text == (
+        "Sheet\n\nPumps\n\nPump: P-1; Task: Grease; Every: 500 h\n"
+        "Pump: P-1; Task: Align; Every: 900 h\nPump: P-2; Task: Align; Every: 800 h"
+    )
+
+
+def test_bold_rows_of_a_sheet_are_its_header(tmp_path: Path) -> None:
+    import openpyxl
+    from openpyxl.styles import Font
+
+    book = openpyxl.Workbook()
+    rows = [["Whom", "Where"], ["Ruth", "Hall"], [], ["Tool", "Place"], ["Key", "Box"]]
+    for row in rows:
+        book.active.append(row)
+    for place in ("A1", "B1", "A4", "B4"):
+        book.active[place].font = Font(bold=True)
+    buffer = io.BytesIO()
+    book.save(buffer)
+    assert _read(tmp_path, "a.xlsx", buffer.getvalue()).text == (
+        "Sheet\n\nWhom: Ruth; Where: Hall\nTool: Key; Place: Box"
+    )
 
 
 def test_csv(tmp_path: Path) -> None:

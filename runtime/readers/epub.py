@@ -11,7 +11,7 @@ from runtime.errors import DamagedDocument
 from runtime.readers.blocks import RawDocument
 from runtime.readers.context import Context
 from runtime.readers.html import html_blocks, html_text
-from runtime.readers.packages import check_package, encrypted, open_zip, parse_xml, read_member
+from runtime.readers.packages import check_sizes, encrypted, open_zip, parse_xml, read_member
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -24,7 +24,7 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     Raises:
         EncryptedDocument: its chapters are under digital rights management.
     """
-    check_package(data, context)
+    check_sizes(data, context)
     with open_zip(data, context) as archive:
         names = set(archive.namelist())
         package = _package_path(archive, context)
@@ -43,6 +43,7 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
             )
             raw.blocks += content.blocks
             raw.hidden += content.hidden
+            raw.flags += content.flags
     return [raw]
 
 

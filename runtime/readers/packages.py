@@ -12,7 +12,24 @@ from runtime.errors import DamagedDocument, DocumentTooLarge, EncryptedDocument
 from runtime.readers.context import Context
 
 _MOST_MEMBERS = 20_000
-_DOCTYPE = re.compile(rb"<!(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+# What may stand before the root element or the document type: declaration, comments, spaces.
+_PROLOG = re.compile(r"(?:\s+|<\?.*?\?>|<!--.*?-->)*+", re.DOTALL)
+_PROLOG_BYTES = 1 << 16  # no honest prolog is longer
+_UTF_7 = re.compile(r"<\?xml[^>]*?\sencoding\s*=\s*[\"'][\w.:-]*utf-?7", re.IGNORECASE)
+_ENCODINGS = {  # first bytes of XML: the encoding in which to look for its declaration
+    b"\xef\xbb\xbf": "utf-8-sig",
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+    b"<\x00\x00\x00": "utf-32-le",
+    b"\x00\x00\x00<": "utf-32-be",
+    b"<\x00": "utf-16-le",
+    b"\x00<": "utf-16-be",
+    b"\x4c\x6f\xa7\x94": "cp037",
+}
+_PAGES = (".svg", ".htm", ".html", ".xhtml")  # embedded, not read, and honest with a type
+_ENTITIES = "It declares XML entities, which no honest file of this kind does"
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -37,6 +54,20 @@ def open_zip(data: bytes, context: Context) -> zipfile.ZipFile:
 
 
 def check_package(data: bytes, context: Context) -> None:
+    """Refuse an Office package that `check_sizes` refuses, or that declares XML entities.
+
+    Raises:
+        EncryptedDocument, DamagedDocument, DocumentTooLarge
+    """
+    check_sizes(data, context)
+    with open_zip(data, context) as archive:
+        for member in archive.infolist():
+            page = member.filename.lower().endswith(_PAGES)
+            if not page and has_document_type(_beginning(archive, member)):
+                raise DamagedDocument(_ENTITIES, where=context.source)
+
+
+def check_sizes(data: bytes, context: Context) -> None:
     """Refuse an Office package or EPUB that would unpack to something unreasonable.
 
     The sizes in a ZIP's directory may lie; the child's memory limit stands behind this check.
@@ -73,6 +104,28 @@ def encrypted(context: Context) -> EncryptedDocument:
     )
 
 
+def _beginning(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The first bytes of a member; none of one that is damaged, which its reader will tell."""
+    try:
+        with archive.open(member) as stream:
+            first = stream.read(64)
+            markup = b"<" in first or first[:4] == b"\x4c\x6f\xa7\x94"
+            return first + stream.read(_PROLOG_BYTES - len(first)) if markup else b""
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error, RuntimeError):
+        return b""
+
+
+def has_document_type(data: bytes) -> bool:
+    """Whether XML has a document type (the door of XML bombs), or begins too oddly to tell."""
+    encoding = next((name for first, name in _ENCODINGS.items() if data.startswith(first)), "utf-8")
+    text = data[:_PROLOG_BYTES].decode(encoding, "replace")
+    if encoding == "utf-8" and _UTF_7.match(text):
+        text = data[:_PROLOG_BYTES].decode("utf-7", "replace")
+    prolog = _PROLOG.match(text)
+    rest = text[prolog.end() :] if prolog else text
+    return rest[:2] == "<!" or (len(data) >= _PROLOG_BYTES and rest[:2] in ("", "<?"))
+
+
 def parse_xml(data: bytes) -> Any:
     """The root of an XML part: no network, no entities, no document type.
 
@@ -81,8 +134,8 @@ def parse_xml(data: bytes) -> Any:
     """
     from lxml import etree
 
-    if _DOCTYPE.search(data[:4096]):
-        raise DamagedDocument("It declares XML entities, which no honest file of this kind does")
+    if has_document_type(data):
+        raise DamagedDocument(_ENTITIES)
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, recover=True
     )
