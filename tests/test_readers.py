@@ -1108,6 +1108,31 @@ def test_csv_of_numbers_has_no_header(tmp_path: Path) -> None:
     assert _read(tmp_path, "a.csv", b"1,2,3\n4,5,6\n").text == "1; 2; 3\n4; 5; 6"
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (
+            "Pumpe 1;3,5;4,5;6,5\nPumpe 2;3,1;4,1;6,1",
+            "Pumpe 1; 3,5; 4,5; 6,5\nPumpe 2; 3,1; 4,1; 6,1",
+        ),
+        ("1,5;2,5\n1,6;2,6", "1,5: 2,5\n1,6: 2,6"),
+        ("Halle, links;3\nHalle, rechts;4", "Halle, links: 3\nHalle, rechts: 4"),
+        ("a, b, c\n1, 2, 3", "a: 1; b: 2; c: 3"),
+        ("1,2;3,4\n5,6,7", "1; 2;3; 4\n5; 6; 7"),
+    ],
+)
+def test_decimal_commas_of_csv(rows: str, text: str, tmp_path: Path) -> None:
+    """Without a line of names decimal commas were as regular as semicolons, and won."""
+    assert _read(tmp_path, "a.csv", rows.encode()).text == text
+
+
+def test_a_long_field_of_csv_is_read(tmp_path: Path) -> None:
+    """A field of more than 1 MiB refused the whole file as damaged."""
+    log = "word " * 300_000
+    text = _read(tmp_path, "a.csv", f"code,when,log\nE-17,now,{log}\nE-18,now,none\n".encode()).text
+    assert text.endswith("word\ncode: E-18; when: now; log: none")
+
+
 def test_epub_follows_the_spine(tmp_path: Path) -> None:
     document = _read(tmp_path, "a.epub", files.book_epub())
     assert document.title == "Wells of the Board"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -20,13 +21,13 @@ from runtime.readers.text import decode
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
 _MOST_HEADER_ROWS = 4
-_LONGEST_FIELD = 1 << 20  # characters
+_NO_DELIMITER = re.compile(r"(?<=\d),(?=\d)|, ")  # decimal commas, and those of texts
 
 
 def read(data: bytes, context: Context) -> list[RawDocument]:
     """Rows of a table in text form, whatever separates its columns."""
     text = decode(data, context).replace("\x00", "")
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(len(text) + 1)
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)))
     return [RawDocument("text/csv", sheet_blocks(rows))]
 
@@ -114,7 +115,10 @@ def _tables(rows: list[list[str]]) -> list[_Table]:
 
 
 def _delimiter(text: str) -> str:
-    """The delimiter that cuts the first lines into the most equal number of columns."""
+    """The delimiter that cuts the first lines into the most equal number of columns.
+
+    Commas that may be decimal ones give way to another delimiter that is as regular.
+    """
     lines = [line for line in text[: 1 << 16].splitlines() if line.strip()][:_SAMPLE_LINES]
 
     def regularity(delimiter: str) -> tuple[float, int]:
@@ -122,4 +126,11 @@ def _delimiter(text: str) -> str:
         usual = max(set(counts), key=counts.count) if counts else 0
         return (counts.count(usual) / len(counts) if usual else 0.0, usual)
 
-    return max(_DELIMITERS, key=regularity)
+    regularities = {delimiter: regularity(delimiter) for delimiter in _DELIMITERS}
+    best = max(_DELIMITERS.replace(",", ""), key=regularities.__getitem__)
+    inside = sum(len(_NO_DELIMITER.findall(line)) for line in lines)
+    if 0 < regularities[best][0] >= regularities[","][0] and inside == sum(
+        line.count(",") for line in lines
+    ):
+        return best
+    return max(_DELIMITERS, key=regularities.__getitem__)
