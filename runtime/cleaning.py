@@ -489,6 +489,12 @@ _SET_APART = re.compile(  # a number at the end, parted from words; or hardly an
     r"\d\W+\d+\W*$|(?:[|/•·\u2013\u2014]\s*|\s-\s*|\s\s)\W?\d+\W*$|\d (?:of|von) \d"
     r"|^\W*[^\W\d_]{1,2}\W?\d+\W*$"
 )
+_SENTENCE_END = re.compile(r"[.!。！．][\"'”’»)\]]*$")
+_IMPRINT = re.compile(
+    r"(?i)©|\(c\)|copyright|rights reserved|rechte vorbehalten|droits réservés|derechos reservados"
+    r"|diritti riservati|direitos reservados|www\.|://|@"
+    r"|(?<![^\W\d_])(?:inc|ltd|corp|co|llc|plc|gmbh|kg|ag|no|nr|rev|vol|ed)\.$"
+)
 _LARGER = 1.12  # than the text: titles
 _AS_TEXT = 0.95  # headers and footers are often smaller
 _LEADS = ("..", ". .", "\u2026\u2026", "··", "· ·")  # one of them is in whatever the pattern finds
@@ -532,21 +538,24 @@ def running_lines(edges: Sequence[EdgeLine], pages: int) -> set[tuple[int, int]]
     it carries the page's number at the place where most pages do. So rows of numbers that happen
     to end several pages stay, and so do titles that count with the pages ("Well 3").
 
-    The first occurrence of a warning and of a large title stays as well; and of two pages in all,
-    on which two like lines are thin evidence, the first of these.
+    The first occurrence of a sentence, a warning and a large title stays as well; and of two pages
+    in all, on which two like lines are thin evidence, the first of these.
     """
     groups: dict[tuple[str, bool, int], list[EdgeLine]] = defaultdict(list)
     for edge in edges:
         groups[_shape(edge.text), edge.top, edge.place].append(edge)
     titles = _titles(edges, groups.values())
     numbered = _numbered_places([edge for edge in edges if edge not in titles], pages)
-    repeated: dict[EdgeLine, bool] = {}  # each with whether it is dropped
+    running: list[list[EdgeLine]] = []
     for group in groups.values():
         here = [edge for edge in group if (edge.page, edge.top, edge.place) in numbered]
-        found = group if _runs(group, pages) else here
-        found = [edge for edge in found if edge not in titles]
+        found = [edge for edge in (group if _runs(group, pages) else here) if edge not in titles]
+        running += [found] if found else []
+    sentences = _sentences([found[0] for found in running if found[0].text == found[-1].text])
+    repeated: dict[EdgeLine, bool] = {}  # each with whether it is dropped
+    for found in running:
         is_thin = pages == 2 and len(found) > len({edge.text for edge in found})
-        keep_first = is_thin or bool(found and _says_something(found[0]))
+        keep_first = is_thin or found[0] in sentences or _says_something(found[0])
         for number, edge in enumerate(found):
             repeated[edge] = number > 0 or not keep_first
     # How far inwards the unbroken run of repeated lines reaches, for each page and edge.
@@ -567,20 +576,56 @@ def _says_something(edge: EdgeLine) -> bool:
     return _WARNING.search(edge.text) is not None or (edge.top and edge.size >= _LARGER)
 
 
-def _titles(edges: Sequence[EdgeLine], groups: Iterable[Sequence[EdgeLine]]) -> set[EdgeLine]:
-    """Lines at the top whose number counts with the pages and yet names what they are about.
+def _sentences(lines: Iterable[EdgeLine]) -> set[EdgeLine]:
+    """Those of the lines that are sentences, alone or with the lines that follow them."""
+    found: set[EdgeLine] = set()
+    part: list[EdgeLine] = []
+    order = sorted(lines, key=lambda e: (e.page, not e.top, e.depth if e.top else -e.depth, e.line))
+    for line in order:
+        if part and not _goes_on(part[-1], line):
+            part = []
+        part.append(line)
+        if _is_sentence(" ".join(each.text for each in part)):
+            found.update(part)
+    return found
 
-    "Well 3" and "Pump manual 3" read alike. Nothing but a page's number, or a number that says it
-    is one, is no title; a line in large letters is; and one as large as the text, with the number
-    after the words, where they are not found as a header or title of their own.
+
+def _goes_on(above: EdgeLine, line: EdgeLine) -> bool:
+    is_next = (above.page, above.top, 1) == (line.page, line.top, abs(line.depth - above.depth))
+    return is_next and not _SENTENCE_END.search(above.text) and not line.text[:1].isupper()
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a line says something, as names, titles, dates and imprints do not.
+
+    It ends as sentences do, and has four words, some in lower case, where its script has cases.
+    """
+    end = _SENTENCE_END.search(text)
+    if end is None or _IMPRINT.search(text):
+        return False
+    words = [word for word in _WORD.findall(text) if len(word) > 1]
+    if end.group()[0] in "!！":
+        return len(words) > 1 or len(text) > 8
+    if any(map(_unspaced, text)):
+        return len(text) > 8
+    return len(words) >= 4 and sum(not word[0].isupper() for word in words) >= 0.25 * len(words)
+
+
+def _titles(edges: Sequence[EdgeLine], groups: Iterable[Sequence[EdgeLine]]) -> set[EdgeLine]:
+    """Lines whose number counts with the pages and that yet say what these are about.
+
+    At the bottom these are sentences. At the top, "Well 3" and "Pump manual 3" read alike. Nothing
+    but a page's number, or a number that says it is one, is no title; a line in large letters is;
+    and one as large as the text, with the number after the words, where they are not found as a
+    header or title of their own.
     """
     titles: set[EdgeLine] = set()
     names: set[str] | None = None
     for group in groups:
         if not group[0].top:
+            titles.update(e for e in group if _numbers(e.text) and _is_sentence(e.text))
             continue
-        repeats = group[-1].page > group[0].page
-        if not repeats:
+        if group[-1].page == group[0].page:
             titles.update(
                 e for e in group if e.size >= _LARGER or (e.stands_out and _numbers(e.text))
             )

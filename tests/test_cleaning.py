@@ -255,6 +255,46 @@ def test_a_repeated_warning_stays_once() -> None:
     assert running_lines(_edges(pages), 6) == {(page, 0) for page in range(1, 6)}
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Keep hands clear of the rotating shaft at all times."],
+        ["Hände stets von der Welle fernhalten."],
+        ["Keep hands clear of the shaft", "while the pump is running."],
+        ["Hands off!"],
+        ["请勿触摸旋转的轴和叶轮。"],
+        ["أبعد يديك عن العمود الدوار دائما."],
+    ],
+)
+def test_a_repeated_sentence_stays_once(lines: list[str]) -> None:
+    """Only those with a word such as WARNING did; the others were lost altogether."""
+    pages = [["7", *reversed(lines), "Pump manual"] for _ in range(4)]
+    dropped = running_lines(_edges(pages), 4)
+    kept = {(0, number) for number in range(1, len(lines) + 1)}
+    assert dropped == {(page, line) for page in range(4) for line in range(len(lines) + 2)} - kept
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ACME Pumps Inc.",
+        "© 2021 ACME, makers of the finest pumps. All rights reserved.",
+        "The Pump Makers of Leeds and of all the towns around it, Ltd.",
+        "Pump manual, revised edition",
+        "12.05.2024",
+        "Rev. 3.",
+        "Read more of it at www.acme.example.",
+    ],
+)
+def test_names_and_imprints_are_no_sentences(line: str) -> None:
+    assert len(running_lines(_edges([[line]] * 4), 4)) == 4
+
+
+def test_sentences_that_count_with_the_pages_stay() -> None:
+    pages = [[f"The test of day {number} was passed."] for number in range(1, 5)]
+    assert running_lines(_edges(pages), 4) == set()
+
+
 def test_a_repeated_sentence_inside_the_body_stays() -> None:
     """Only what is next to the edge can be furniture: each page's first line differs here."""
     pages = [[title, "Close the valve first."] for title in ("Pumps", "Wells", "Tanks")]

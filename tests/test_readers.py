@@ -548,6 +548,22 @@ def test_pdf_titles_that_count_with_the_pages_stay(title: str, pages: int, tmp_p
     assert "Report 7" not in document.text
 
 
+def test_pdf_footer_that_is_a_sentence_stays_once(tmp_path: Path) -> None:
+    """A safety rule without a word such as WARNING was lost with the page numbers."""
+
+    def draw(canvas: Canvas) -> None:
+        for number, word in enumerate(("one", "two", "three", "four"), start=1):
+            canvas.drawString(72, 800, "ACME P-7 Manual")
+            canvas.drawString(72, 740, f"Chapter {word} describes the parts in detail.")
+            canvas.drawString(72, 60, "Keep hands clear of the rotating shaft at all times.")
+            canvas.drawString(72, 40, str(number))
+            canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    assert text.count("Keep hands clear of the rotating shaft at all times.") == 1
+    assert "ACME" not in text
+
+
 def test_pdf_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     text = _read(tmp_path, "a.pdf", files.two_column_pdf()).text
     places = [text.index(w) for w in ("Quarterly", "Left00", "ENDOFLEFT", "Right00", "ENDOFRIGHT")]
@@ -938,6 +954,93 @@ def test_docx_cells_that_reach_down_repeat(tmp_path: Path) -> None:
     document.save(buffer)
     text = _read(tmp_path, "a.docx", buffer.getvalue()).text
     assert text.endswith("Pump: P-1; Task: Align; Interval: 900 h")
+
+
+_MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+
+
+def _docx_paragraph(markup: str) -> bytes:
+    """A document of one paragraph, from the inside of its `w:p`."""
+    import docx
+    from docx.oxml import parse_xml
+    from docx.oxml.ns import nsdecls
+
+    document = docx.Document()
+    markup = f"<w:p {nsdecls('w')} {_MATH}>{markup}</w:p>"
+    document.element.body.insert(0, parse_xml(markup))
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
+
+
+def _term(name: str, **parts: str) -> str:
+    inside = (f"<m:{part}><m:r><m:t>{text}</m:t></m:r></m:{part}>" for part, text in parts.items())
+    return f"<m:{name}>{''.join(inside)}</m:{name}>"
+
+
+@pytest.mark.parametrize(
+    ("equation", "text"),
+    [
+        ("<m:r><m:t>P=ρgQH/η</m:t></m:r>", "P=ρgQH/η"),
+        (_term("f", num="a+b", den="2c"), "(a+b)/2c"),
+        ("<m:r><m:t>2</m:t></m:r>" + _term("f", num="1", den="2"), "2 1/2"),
+        (_term("sSup", e="10", sup="-3"), "10⁻³"),
+        (_term("sSup", e="e", sup="kt"), "e^kt"),
+        (_term("sSub", e="p", sub="max"), "p_max"),
+        (_term("rad", e="2gh"), "√2gh"),
+        (_term("d", e="x+1"), "(x+1)"),
+        (_term("nary", sub="0", sup="n", e="x"), "∫_0ⁿ x"),
+        (_term("unknown", e="68 N m"), "68 N m"),
+    ],
+)
+def test_equations_of_word(equation: str, text: str, tmp_path: Path) -> None:
+    """Equations were left out, unsaid. Numbers of different parts must not run together."""
+    data = _docx_paragraph(
+        f"<w:r><w:t>Formula: </w:t></w:r><m:oMathPara><m:oMath>{equation}</m:oMath></m:oMathPara>"
+    )
+    assert _read(tmp_path, "a.docx", data).text == f"Formula: {text}"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "text"),
+    [
+        ('<w:sym w:font="Symbol" w:char="F0B1"/>', "±"),
+        ('<w:sym w:font="Symbol" w:char="F06D"/>', "μ"),
+        ('<w:sym w:font="Symbol" w:char="00B3"/>', "≥"),
+        ('<w:sym w:font="Wingdings" w:char="F0E0"/>', "→"),
+        ('<w:sym w:font="Segoe UI Symbol" w:char="2713"/>', "✓"),
+        ('<w:sym w:font="Webdings" w:char="F041"/>', "\ufffd"),
+        ('<w:sym w:font="Symbol"/>', "\ufffd"),
+        ('<w:rPr><w:rFonts w:ascii="Symbol"/></w:rPr><w:t>\uf0b1</w:t>', "±"),
+    ],
+)
+def test_characters_of_symbol_fonts_in_word(symbol: str, text: str, tmp_path: Path) -> None:
+    """ "Tolerance ±0.5 bar" was stored as "Tolerance 0.5 bar"."""
+    markup = f"<w:r><w:t>Tolerance:</w:t></w:r><w:r>{symbol}</w:r><w:r><w:t>0.5 bar</w:t></w:r>"
+    assert _read(tmp_path, "a.docx", _docx_paragraph(markup)).text == f"Tolerance:{text}0.5 bar"
+
+
+def test_a_frame_around_text_in_word_is_no_table(tmp_path: Path) -> None:
+    """Heading, text and list in a table of one cell ran together into one paragraph."""
+    import docx
+
+    document = docx.Document()
+    cell = document.add_table(rows=1, cols=1).cell(0, 0)
+    cell.paragraphs[0].add_run("Electrical data")
+    cell.paragraphs[0].style = "Heading 2"
+    cell.add_paragraph("Voltage 24 V.").add_run("never seen").font.hidden = True
+    cell.add_paragraph("Fuse 5 A", style="List Bullet")
+    inner = cell.add_table(rows=2, cols=2)
+    for place, text in enumerate(("Tag", "Limit", "P-101", "6 bar")):
+        inner.cell(place // 2, place % 2).text = text
+    buffer = io.BytesIO()
+    document.save(buffer)
+    read = _read(tmp_path, "a.docx", buffer.getvalue())
+    assert read.text == (
+        "Electrical data\n\nVoltage 24 V.\n\n- Fuse 5 A\n\nTag: P-101; Limit: 6 bar"
+    )
+    assert [(heading.level, heading.title) for heading in read.headings] == [(2, "Electrical data")]
+    assert _flagged(read, HIDDEN) == ["hidden text: never seen"]
 
 
 def test_pptx(tmp_path: Path) -> None:
