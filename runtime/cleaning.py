@@ -591,8 +591,15 @@ def _sentences(lines: Iterable[EdgeLine]) -> set[EdgeLine]:
 
 
 def _goes_on(above: EdgeLine, line: EdgeLine) -> bool:
-    is_next = (above.page, above.top, 1) == (line.page, line.top, abs(line.depth - above.depth))
-    return is_next and not _SENTENCE_END.search(above.text) and not line.text[:1].isupper()
+    """Whether a line continues the one above it: in lower case, or both in a script without."""
+    if (above.page, above.top, 1) != (line.page, line.top, abs(line.depth - above.depth)):
+        return False
+    last, first = above.text[-1:], line.text[:1]
+    return first.islower() or (_caseless(first) and _caseless(last))
+
+
+def _caseless(letter: str) -> bool:
+    return letter.isalpha() and letter.lower() == letter.upper()
 
 
 def _is_sentence(text: str) -> bool:
