@@ -128,11 +128,14 @@ class Rag:
         Raises:
             KnowledgeBaseError: the knowledge base cannot be written.
         """
-        files, problems = find(list(paths), leave_out=self.knowledge_base.path)
-        return [*problems, *ingest(self.knowledge_base, files, problems=problems)]
+        found = find(list(paths), leave_out=self.knowledge_base.path)
+        outcomes = ingest(
+            self.knowledge_base, found.files, problems=found.problems, folders=found.folders
+        )
+        return [*found.problems, *outcomes]
 
     def remove(self, source: str) -> int:
-        """Remove the documents of a source; returns how many there were."""
+        """Remove the documents of a source, archive or folder; returns how many there were."""
         return self.knowledge_base.remove(source)
 
     def documents(self) -> list[Document]:

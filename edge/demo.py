@@ -102,13 +102,13 @@ def _add(run: Run, settings: Settings, folder: Path) -> None:
     from edge.commands.documents import progress, show_outcomes
     from edge.ingestion import exit_code, find, ingest
 
-    files, problems = find([folder], leave_out=knowledge_base_path(settings))
+    found = find([folder], leave_out=knowledge_base_path(settings))
     started = time.perf_counter()
     with (
         open_knowledge_base(settings, create=True) as kb,
-        progress(run, len(files)) as advance,
+        progress(run, len(found.files)) as advance,
     ):
-        outcomes = [*problems, *ingest(kb, files, on_progress=advance)]
+        outcomes = [*found.problems, *ingest(kb, found.files, on_progress=advance)]
     if exit_code(outcomes):
         if not run.json:
             show_outcomes(run, outcomes)
@@ -120,7 +120,7 @@ def _add(run: Run, settings: Settings, folder: Path) -> None:
     if not run.json:
         seconds = time.perf_counter() - started
         run.screen.line(
-            ("added ", "dim"), f"{counted(len(files), 'file')} of {folder} in {seconds:.1f} s"
+            ("added ", "dim"), f"{counted(len(found.files), 'file')} of {folder} in {seconds:.1f} s"
         )
 
 

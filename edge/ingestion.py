@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edge.completeness import may_exist, places
 from runtime.documents import Document
 from runtime.errors import (
     DocumentError,
@@ -28,7 +29,7 @@ from runtime.errors import (
     UnsupportedDocument,
     UsageError,
 )
-from runtime.knowledge_base import MEMBER, KnowledgeBase
+from runtime.knowledge_base import MEMBER, KnowledgeBase, SeenFile
 from runtime.readers import (
     FoundFile,
     FoundFiles,
@@ -67,6 +68,20 @@ class Outcome:
     failures: tuple[SpecragError, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What paths stand for.
+
+    Attributes:
+        problems: outcomes for what will not be read.
+        folders: those among the paths, which the knowledge base remembers.
+    """
+
+    files: list[FoundFile]
+    problems: list[Outcome]
+    folders: tuple[str, ...]
+
+
 def exit_code(outcomes: Sequence[Outcome]) -> int:
     """1 if a named path failed or nothing at all could be read, else 0."""
     readable = any(outcome.status in ("added", "updated", "unchanged") for outcome in outcomes)
@@ -74,7 +89,7 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
     return 0 if readable and not named_failed else 1
 
 
-def find(paths: Iterable[str | Path], *, leave_out: Path) -> tuple[list[FoundFile], list[Outcome]]:
+def find(paths: Iterable[str | Path], *, leave_out: Path) -> Found:
     """The files that `paths` stand for, and outcomes for what will not be read.
 
     Args:
@@ -90,7 +105,7 @@ def find(paths: Iterable[str | Path], *, leave_out: Path) -> tuple[list[FoundFil
     problems += [_skipped(source) for source in found.skipped if not source.startswith(own)]
     if not files and not (found.errors or found.inner_errors):
         problems.append(_nothing(paths, found))
-    return files, problems
+    return Found(files, problems, found.folders)
 
 
 def _skipped(source: str) -> Outcome:
@@ -114,6 +129,7 @@ def ingest(
     *,
     options: ReadOptions | None = None,
     problems: Sequence[Outcome] = (),
+    folders: Sequence[str] = (),
     again: bool = False,
     on_progress: Callable[[int, str], None] | None = None,
 ) -> Iterator[Outcome]:
@@ -122,6 +138,8 @@ def ingest(
     Args:
         problems: what `find` could not look at; what of it lies inside folders is remembered as
             failed until it can be read or is gone.
+        folders: where `find` found them; they are remembered, and so are files that were named
+            until they are read, so that it is known after an interruption what there is to do.
         again: read files although their bytes are in already.
         on_progress: told how many files are done, and which comes next.
 
@@ -130,6 +148,8 @@ def ingest(
     """
     known = _known_documents(knowledge_base)
     _remember(knowledge_base, problems, known)
+    _remember_roots(knowledge_base, files, folders, known)
+    seen = knowledge_base.seen_files()
     done = 0
     with closing(_read_ahead(files, {} if again else known, options or ReadOptions())) as readings:
         while done < len(files):
@@ -139,7 +159,9 @@ def ingest(
                 for file, work in readings:
                     if on_progress is not None:
                         on_progress(done, file.source)
-                    outcomes.append(_store(knowledge_base, file, work, known.get(file.source, [])))
+                    outcome = _store(knowledge_base, file, work, known.get(file.source, []))
+                    _record(knowledge_base, file, outcome, seen.get(file.source))
+                    outcomes.append(outcome)
                     done += 1
                     if time.monotonic() - started > _GROUP_SECONDS:
                         break
@@ -151,30 +173,48 @@ def _remember(
     problems: Sequence[Outcome],
     known: dict[str, list[Document]],
 ) -> None:
-    """Record which inner paths failed, and forget those that do not any more."""
+    """Record which inner paths failed, and forget those that do not any more, or are gone."""
     failed = {
         problem.source: problem.error
         for problem in problems
         if problem.status == "failed" and not problem.named and problem.error is not None
     }
-    mended = [
-        failure.source
-        for failure in knowledge_base.failures()
-        if failure.source not in known and _is_mended(failure.source)
-    ]
+    roots = knowledge_base.roots()
+    sources = {failure.source for failure in knowledge_base.failures()}
+    sources.update(source for source in knowledge_base.seen_files() if source not in known)
+    mended = [source for source in sources if _is_mended(source, roots)]
     with knowledge_base.batch():
         for source in mended:
-            knowledge_base.remove(source)
+            knowledge_base.forget_failures(source)
         for source, error in failed.items():
             knowledge_base.record_failure(source, error)
 
 
-def _is_mended(source: str) -> bool:
+def _is_mended(source: str, roots: Sequence[str]) -> bool:
     """Whether a failed path is a folder that can be read now, or gone from one that is there."""
     path = real_path(source)
     if os.path.isdir(path):
         return os.access(path, os.R_OK | os.X_OK)
-    return os.path.isdir(os.path.dirname(path)) and not os.path.lexists(path)
+    if os.path.lexists(path) or may_exist(source):
+        return False
+    around = [real_path(root) for root in roots if source.startswith(root.rstrip("/") + "/")]
+    around += [os.path.dirname(real_path(place)) for place in places(source)]
+    return any(map(os.path.isdir, around))
+
+
+def _remember_roots(
+    knowledge_base: KnowledgeBase,
+    files: Sequence[FoundFile],
+    folders: Sequence[str],
+    known: dict[str, list[Document]],
+) -> None:
+    """Remember the folders, and the files that were named and are not in yet."""
+    named = [file.source for file in files if file.named and file.source not in known]
+    remembered = set(knowledge_base.roots())
+    with knowledge_base.batch():
+        for root in (*folders, *named):
+            if root not in remembered:
+                knowledge_base.remember_root(root)
 
 
 def _known_documents(knowledge_base: KnowledgeBase) -> dict[str, list[Document]]:
@@ -262,7 +302,24 @@ def _store(
         return Outcome(file.source, file.named, "failed", tuple(held), error)
     for gone in {document.source for document in held} - {d.source for d in documents}:
         knowledge_base.remove(gone)
+    knowledge_base.forget_failures(file.source)
     for failure in reading.failures:
         knowledge_base.record_failure(failure.where or file.source, failure)
     status: Status = "updated" if held else "added"
     return Outcome(file.source, file.named, status, documents, failures=reading.failures)
+
+
+def _record(
+    knowledge_base: KnowledgeBase, file: FoundFile, outcome: Outcome, before: SeenFile | None
+) -> None:
+    """Remember what the file looked like, unless that is known and it is as it was."""
+    was_read = outcome.documents and outcome.status in ("added", "updated", "unchanged")
+    seen = SeenFile(
+        file.source,
+        content_sha256=outcome.documents[0].content_sha256 if was_read else "",
+        size=file.size,
+        modified_ns=file.modified_ns,
+        changed_ns=file.changed_ns,
+    )
+    if outcome.status != "unchanged" or seen != before:
+        knowledge_base.record_file(seen)

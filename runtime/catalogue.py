@@ -53,6 +53,23 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenFile:
+    """What a file looked like when it was read.
+
+    Attributes:
+        content_sha256: of its bytes; "" if they were not read, as of a kind without a reader.
+        size: bytes.
+        modified_ns, changed_ns: as in `runtime.readers.FoundFile`.
+    """
+
+    source: str
+    content_sha256: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over documents."""
 
@@ -267,6 +284,19 @@ def failures(connection: sqlite3.Connection) -> list[Failure]:
         "SELECT source, what, fix, content_sha256, failed_at FROM failures ORDER BY source"
     )
     return [Failure(*row) for row in rows]
+
+
+def seen_files(connection: sqlite3.Connection) -> dict[str, SeenFile]:
+    """By source."""
+    rows = connection.execute(
+        "SELECT source, content_sha256, size, modified_ns, changed_ns FROM files"
+    )
+    return {row[0]: SeenFile(*row) for row in rows}
+
+
+def roots(connection: sqlite3.Connection) -> list[str]:
+    """In the order they were remembered."""
+    return [path for (path,) in connection.execute("SELECT path FROM roots ORDER BY id")]
 
 
 def totals(connection: sqlite3.Connection, at: int) -> Totals:

@@ -24,7 +24,7 @@ from typing import Self
 
 from runtime import catalogue, integrity, records
 from runtime.analysis import Analyzer
-from runtime.catalogue import Failure, PassageRow, State
+from runtime.catalogue import Failure, PassageRow, SeenFile, State
 from runtime.documents import Citation, Document, ParsedDocument, Span, Window
 from runtime.errors import (
     DamagedDocument,
@@ -53,7 +53,7 @@ from runtime.storage import (
 )
 from runtime.windows import WindowSlice, WindowTokenizer, cut_windows
 
-__all__ = ["MEMBER", "CutPassage", "Failure", "KnowledgeBase", "Statistics"]
+__all__ = ["MEMBER", "CutPassage", "Failure", "KnowledgeBase", "SeenFile", "Statistics"]
 
 # A batch is published in parts of about this much text, so that a long add survives interruption.
 _BATCH_CHARACTERS = 8_000_000
@@ -379,6 +379,16 @@ class KnowledgeBase:
         with self._reading() as connection:
             return catalogue.failures(connection)
 
+    def seen_files(self) -> dict[str, SeenFile]:
+        """What the files that were added, or could not be, looked like then; by source."""
+        with self._reading() as connection:
+            return catalogue.seen_files(connection)
+
+    def roots(self) -> list[str]:
+        """The folders that were added, and the files that are to be and were not read yet."""
+        with self._reading() as connection:
+            return catalogue.roots(connection)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer from."""
@@ -573,7 +583,8 @@ class KnowledgeBase:
         return count
 
     def remove(self, source: str) -> int:
-        """Remove the documents of a source, those inside it if it is an archive; returns how many.
+        """Remove the documents of a source, and those inside it if it is an archive or a folder,
+        which is forgotten; returns how many.
 
         Their text leaves answers at once and the folder's files with `compact`.
         """
@@ -588,6 +599,28 @@ class KnowledgeBase:
             self._check_writable()
             with self._change(0):
                 records.record_failure(self._connection, source, error, content_sha256)
+
+    def forget_failures(self, source: str) -> None:
+        """Forget that a source, or what lies in it, could not be added; its documents stay."""
+        with self._mutex:
+            self._check_writable()
+            with self._change(0):
+                records.forget_failures(self._connection, source)
+
+    def record_file(self, file: SeenFile) -> None:
+        """Remember what a file looked like when it was read, or was not."""
+        with self._mutex:
+            self._check_writable()
+            with self._change(0):
+                records.record_file(self._connection, file)
+
+    def remember_root(self, path: str) -> None:
+        """Remember that the files of a folder, or this file, are to be added: until `remove`, or
+        for a file until `record_file`."""
+        with self._mutex:
+            self._check_writable()
+            with self._change(0):
+                records.remember_root(self._connection, path)
 
     def compact(self) -> None:
         """Give space back, and leave no trace of removed text in any file of the folder.

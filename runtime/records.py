@@ -7,12 +7,19 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
 
+from runtime.catalogue import SeenFile
 from runtime.documents import ParsedDocument, Span
 from runtime.errors import SpecragError
 
 MEMBER = "!/"  # between an archive's source and the name of a document in it
+# That a source is this one, or lies in the archive or folder that it is.
+_INSIDE = (
+    "({0} = :source OR ({0} >= :member AND {0} < :after_members) "
+    "OR ({0} >= :below AND {0} < :after_below))"
+)
 
 
 def insert_document(
@@ -77,12 +84,11 @@ def bury(
     """Let the documents of `source` die in the change `sequence`; returns how many.
 
     Those born in the same change were never seen and are deleted at once. With `members`, the
-    documents inside `source`, if it is an archive, go as well. Failures are forgotten.
+    documents inside `source`, if it is an archive or a folder, go as well, and what is known of its
+    files. Failures are forgotten.
     """
-    condition = "source = :source"
-    if members:
-        condition = f"({condition} OR substr(source, 1, length(:inside)) = :inside)"
-    values = {"source": source, "inside": source + MEMBER, "sequence": sequence}
+    condition = _INSIDE.format("source") if members else "source = :source"
+    values = {**_inside(source), "sequence": sequence}
     # The plus keeps SQLite from looking through all documents of the change, which may be many.
     unborn = connection.execute(
         f"DELETE FROM documents WHERE {condition} AND +born = :sequence", values
@@ -91,7 +97,22 @@ def bury(
         f"UPDATE documents SET died = :sequence WHERE {condition} AND died IS NULL", values
     ).rowcount
     connection.execute(f"DELETE FROM failures WHERE {condition}", values)
+    if members:
+        connection.execute(f"DELETE FROM files WHERE {condition}", values)
+        connection.execute(f"DELETE FROM roots WHERE {_INSIDE.format('path')}", values)
     return unborn + dead
+
+
+def _inside(source: str) -> dict[str, object]:
+    """The values of `_INSIDE`."""
+    folder = source.rstrip("/")
+    return {
+        "source": source,
+        "member": source + MEMBER,
+        "after_members": source + "!0",  # what follows a slash
+        "below": folder + "/",
+        "after_below": folder + "0",
+    }
 
 
 def purge(connection: sqlite3.Connection, sequence: int) -> None:
@@ -108,6 +129,21 @@ def record_failure(
         "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
         (source, error.what, error.fix or "", content_sha256, now()),
     )
+
+
+def forget_failures(connection: sqlite3.Connection, source: str) -> None:
+    """Of the source and of what lies in it, and what its file looked like then."""
+    for table in ("failures", "files"):
+        connection.execute(f"DELETE FROM {table} WHERE {_INSIDE.format('source')}", _inside(source))
+
+
+def record_file(connection: sqlite3.Connection, file: SeenFile) -> None:
+    connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", astuple(file))
+    connection.execute("DELETE FROM roots WHERE path = ?", (file.source,))
+
+
+def remember_root(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("INSERT OR IGNORE INTO roots (path) VALUES (?)", (path,))
 
 
 def advance(connection: sqlite3.Connection) -> bool:

@@ -68,9 +68,30 @@ def _revisions_are_known(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+_FILES = """CREATE TABLE files (
+    source TEXT PRIMARY KEY,
+    content_sha256 TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    changed_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
+"""
+
+
+def _files_are_known(connection: sqlite3.Connection) -> None:
+    """Format 3 did not know what the files looked like, nor which folders were added."""
+    for statement in filter(str.strip, _FILES.split(";")):
+        connection.execute(statement)
+
+
 # Step i turns format i + 1 into format i + 2; each runs in a transaction of its own. The format of
 # this version is one more than there are steps.
-MIGRATIONS: tuple[Migration, ...] = (_windows_are_derived, _revisions_are_known)
+MIGRATIONS: tuple[Migration, ...] = (
+    _windows_are_derived,
+    _revisions_are_known,
+    _files_are_known,
+)
 
 # `born` and `died` number the changes: a reader whose index stands at change s sees the documents
 # with born <= s and not died <= s. A document that died is deleted once the index has left it.
@@ -221,7 +242,7 @@ def create_database(folder: Path, meta: dict[str, str | int]) -> None:
     try:
         temporary.unlink(missing_ok=True)
         with translated(folder), contextlib.closing(sqlite3.connect(temporary)) as connection:
-            connection.executescript(f"BEGIN;{_SCHEMA}{_REVISIONS}")
+            connection.executescript(f"BEGIN;{_SCHEMA}{_REVISIONS}{_FILES}")
             connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sqlite3
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -112,6 +115,120 @@ def test_what_failed_and_is_gone_is_forgotten_but_not_its_documents(shell: Shell
     path.unlink()
     shell("add", path.parent)
     assert shell.sources() == ["manual.pdf", "valve.txt"]
+
+
+def _archive(path: Path, **members: str | bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("_", "."), content)
+
+
+def test_failures_in_an_archive_are_forgotten_when_they_are_mended(shell: Shell) -> None:
+    """Guards: a member that could not be read was told as failed for ever, although the archive had
+    come without it, or had gone; and an archive that was damaged once, although it was mended."""
+    path = shell.write("docs/z.zip", b"PK\x03\x04 damaged")
+    shell.write("docs/valve.txt", VALVE)
+    shell("add", path.parent)
+    assert failures(shell) == {"z.zip": False}
+    _archive(path, good_txt=MOTOR, bad_docx=b"PK")
+    shell("add", path.parent)
+    assert failures(shell) == {"bad.docx": False}
+    _archive(path, good_txt=MOTOR)
+    shell("add", path.parent)
+    assert failures(shell) == {}
+    _archive(path, good_txt=MOTOR, bad_docx=b"PK")
+    shell("add", path.parent)
+    path.unlink()
+    shell("watch", path.parent, "--once")
+    assert (failures(shell), shell.sources()) == ({}, ["valve.txt"])
+    shell("compact")
+    assert b"z.zip" not in (shell.kb / "knowledge-base.sqlite").read_bytes()
+
+
+def test_a_failed_member_can_be_removed(shell: Shell) -> None:
+    path = shell.home / "z.zip"
+    _archive(path, good_txt=MOTOR, bad_docx=b"PK")
+    shell("add", path)
+    shell("remove", "z.zip!/good.txt")
+    assert shell("remove", "z.zip!/bad.docx").code == 0
+    assert failures(shell) == {}
+
+
+def test_what_failed_in_a_folder_that_is_gone_is_forgotten(shell: Shell) -> None:
+    """Guards: it was told as failed for ever, as if the folder were a drive taken away."""
+    bad = shell.write("docs/sub/bad.pdf", b"%PDF-1.4 damaged")
+    shell.write("docs/valve.txt", VALVE)
+    shell("add", shell.home / "docs")
+    shutil.rmtree(bad.parent)
+    shell("add", shell.home / "docs")
+    assert failures(shell) == {}
+
+
+def _not_in_step(shell: Shell) -> dict[str, list[str]]:
+    status = shell("status", "--json").json
+    lists = ("pending_files", "stale_files", "missing_files")
+    return {name: [Path(one).name for one in status[name]] for name in lists if status[name]}
+
+
+def test_status_tells_what_changed_on_disk_since(shell: Shell) -> None:
+    """Guards: an edited file and a new one in a folder that had been added were told by nothing."""
+    valve = shell.write("docs/valve.txt", VALVE)
+    motor = shell.write("docs/motor.txt", MOTOR)
+    shell.write("docs/noise.txt", bytes(range(32)) * 50)  # skipped
+    shell.write("docs/empty.txt", "")  # failed
+    _archive(shell.home / "docs" / "z.zip", inner_txt="Bearings are greased.", bad_docx=b"PK")
+    shell("add", shell.home / "docs")
+    assert _not_in_step(shell) == {}
+    os.utime(valve)
+    assert _not_in_step(shell) == {}, "touched, but its bytes are the same"
+    before = motor.stat()
+    motor.write_text(MOTOR.replace("20", "30"))
+    os.utime(motor, ns=(before.st_atime_ns, before.st_mtime_ns))
+    _archive(shell.home / "docs" / "z.zip", inner_txt="Bearings are oiled.")
+    shell.write("docs/deep/new.txt", "The gate is blue.")
+    valve.unlink()
+    told = {"pending_files": ["new.txt"], "stale_files": ["motor.txt", "z.zip"]}
+    assert _not_in_step(shell) == {**told, "missing_files": ["valve.txt"]}
+    out = shell("status").out
+    assert all(name in out for name in ("new.txt", "motor.txt", "z.zip", "valve.txt"))
+    shell("watch", shell.home / "docs", "--once")
+    assert _not_in_step(shell) == {}
+    shell("remove", "new.txt")
+    assert _not_in_step(shell) == {"pending_files": ["new.txt"]}
+    told = shell("remove", shell.home / "docs", "--json").json["removed"]
+    assert told == [{"source": str(shell.home / "docs"), "documents": 2}]
+    assert (_not_in_step(shell), failures(shell), shell.sources()) == ({}, {}, [])
+
+
+def test_status_looks_into_files_of_which_it_does_not_know_how_they_looked(shell: Shell) -> None:
+    """As after an older version's `add`, which did not keep it."""
+    valve = shell.write("docs/valve.txt", VALVE)
+    shell("add", valve, shell.write("docs/motor.txt", MOTOR))
+    connection = sqlite3.connect(shell.kb / "knowledge-base.sqlite")
+    connection.execute("DELETE FROM files")
+    connection.commit()
+    connection.close()
+    assert _not_in_step(shell) == {}
+    valve.write_text(VALVE.upper())
+    assert _not_in_step(shell) == {"stale_files": ["valve.txt"]}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_status_tells_what_an_add_that_was_killed_left(shell: Shell, named: bool) -> None:
+    """Guards: after kill -9 a tenth of the files was in, and `status` said that nothing failed."""
+    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
+    files = [shell.write(f"many/{number}.txt", text) for number in range(40)]
+    process = shell.start("add", *(map(str, files) if named else [str(shell.home / "many")]))
+    deadline = time.monotonic() + 60
+    while not (shell("list").code == 0 and shell.sources()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    stored, pending = shell.sources(), _not_in_step(shell).get("pending_files", [])
+    assert sorted(stored + pending) == sorted(file.name for file in files)
+    assert pending, "it was killed in the middle"
+    shell("add", shell.home / "many")
+    assert _not_in_step(shell) == {}
 
 
 def test_ctrl_c_does_not_wait_for_a_large_file(shell: Shell) -> None:

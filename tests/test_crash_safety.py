@@ -29,7 +29,7 @@ from runtime.errors import (
     KnowledgeBaseOutdated,
     KnowledgeBaseTooNew,
 )
-from runtime.knowledge_base import KnowledgeBase
+from runtime.knowledge_base import KnowledgeBase, SeenFile
 from tests.conftest import ROOT
 from tests.knowledge import add, files_that_contain, numbered, text_of, tokenizer
 from tests.shell import like_a_user
@@ -566,7 +566,7 @@ def test_format_1_which_kept_windows_is_migrated(folder: Path) -> None:
     """The tables as version 1 had them, put back around the same documents."""
     connection = sqlite3.connect(folder / "knowledge-base.sqlite")
     connection.executescript(
-        "DROP TABLE revisions;"
+        "DROP TABLE revisions; DROP TABLE files; DROP TABLE roots;"
         "ALTER TABLE documents DROP COLUMN passages;"
         "ALTER TABLE documents ADD COLUMN windows INTEGER NOT NULL DEFAULT 3;"
         "ALTER TABLE documents ADD COLUMN tokenizer TEXT NOT NULL DEFAULT 'x';"
@@ -586,6 +586,20 @@ def test_format_1_which_kept_windows_is_migrated(folder: Path) -> None:
         ] * 3
         add(kb, numbered(1, 2))
         assert kb.verify() == ()
+
+
+def test_format_3_which_knew_no_files_is_migrated(folder: Path) -> None:
+    connection = sqlite3.connect(folder / "knowledge-base.sqlite")
+    connection.executescript("DROP TABLE files; DROP TABLE roots; PRAGMA user_version = 3;")
+    connection.close()
+    with KnowledgeBase.open(folder, writable=True) as kb:
+        assert (kb.verify(), len(kb.documents())) == ((), 3)
+        assert (kb.seen_files(), kb.roots()) == ({}, [])
+        kb.remember_root("/data/a.txt")
+        assert kb.roots() == ["/data/a.txt"]
+        seen = SeenFile("/data/a.txt", "", 3, 2, 1)
+        kb.record_file(seen)
+        assert (kb.seen_files(), kb.roots()) == ({seen.source: seen}, [])
 
 
 def test_a_migration_that_fails_changes_nothing(

@@ -48,19 +48,20 @@ def add(run: Run, paths: tuple[str, ...], again: bool, no_ocr: bool) -> int:
     from runtime.readers import ReadOptions
 
     kb_path = knowledge_base_path(run.settings)
-    files, problems = find(paths, leave_out=kb_path)
-    outcomes = [*problems]
-    if files or any(not problem.named and problem.status == "failed" for problem in problems):
+    found = find(paths, leave_out=kb_path)
+    outcomes = [*found.problems]
+    if found.files or any(not one.named and one.status == "failed" for one in found.problems):
         with (
             open_knowledge_base(run.settings, create=True, on_wait=_say_waiting(run)) as kb,
-            progress(run, len(files)) as advance,
+            progress(run, len(found.files)) as advance,
         ):
             say_stemmer(run, kb)
             outcomes += ingest(
                 kb,
-                files,
+                found.files,
                 options=ReadOptions(ocr=not no_ocr),
-                problems=problems,
+                problems=found.problems,
+                folders=found.folders,
                 again=again,
                 on_progress=advance,
             )
@@ -256,9 +257,10 @@ def list_documents(run: Run, flagged: bool) -> None:
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 def remove(run: Run, sources: tuple[str, ...]) -> int:
-    """Remove documents, each named by its file's path or last part.
+    """Remove documents, each named by its file's path or last part, or all of a folder.
 
-    Removed text leaves answers at once, and the knowledge base's files with `specrag compact`.
+    A folder that was added is forgotten with its documents. Removed text leaves answers at once,
+    and the knowledge base's files with `specrag compact`.
     """
     from edge.assembly import open_knowledge_base
 
@@ -266,6 +268,7 @@ def remove(run: Run, sources: tuple[str, ...]) -> int:
     with open_knowledge_base(run.settings, writable=True) as kb:
         known = [document.source for document in kb.documents()]
         known += [failure.source for failure in kb.failures()]
+        known += kb.roots()
         matched = [match_source(known, source) for source in sources]
         with kb.batch():
             for source in matched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,25 +9,30 @@ from edge.command import Run, command
 from edge.screen import Column, counted
 
 if TYPE_CHECKING:
+    from edge.completeness import Completeness
     from runtime.knowledge_base import Failure
+
+_SHOWN_ROWS = 20  # of what is not in step
 
 
 @command("status", scopes=("store",), examples=("specrag status", "specrag status --json"))
 def status(run: Run) -> None:
     """Show what is complete and what is not.
 
-    Documents, files that failed, flags, files that are gone since.
+    Documents, files that failed, flags; and how the disk is now: files that are still to be added
+    (pending), that have changed since (stale), that are gone.
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
+    from edge.completeness import compare
     from edge.rendering import file_cell, short_path
     from runtime.knowledge_base import MEMBER
 
     with open_knowledge_base(run.settings) as kb:
         statistics, failures = kb.statistics(), kb.failures()
         documents = kb.documents()
+        now = compare(kb)
         path = kb.path
-    changed = [one.source for one in documents if _is_gone(one.source)]
     flagged = [one for one in documents if one.flags]
     held = {part for one in documents for part in (one.source, one.source.split(MEMBER, 1)[0])}
     if run.json:
@@ -41,7 +45,9 @@ def status(run: Run) -> None:
                     for failure in failures
                 ],
                 "flagged": [document_json(one) for one in flagged],
-                "missing_files": changed,
+                "pending_files": now.pending,
+                "stale_files": now.stale,
+                "missing_files": now.gone,
             }
         )
         return
@@ -54,9 +60,18 @@ def status(run: Run) -> None:
             ("on disk", f"{(statistics.database_bytes + statistics.index_bytes) / 1e6:,.1f} MB"),
             ("failed", counted(len(failures), "file")),
             ("flagged", counted(len(flagged), "document")),
-            ("files gone", f"{len(changed):,}"),
+            ("pending", counted(len(now.pending), "file")),
+            ("stale", counted(len(now.stale), "file")),
+            ("files gone", f"{len(now.gone):,}"),
         ]
     )
+    if rows := _not_in_step(now):
+        run.screen.line()
+        shown = rows[:_SHOWN_ROWS]
+        run.screen.table("Not in step", (Column("state"), Column("file", wide=True)), shown)
+    if len(rows) > _SHOWN_ROWS:
+        more = len(rows) - _SHOWN_ROWS
+        run.screen.line((f"… and {more:,} more; all of them with --json", "dim"))
     if failures:
         run.screen.line()
         run.screen.table(
@@ -77,17 +92,18 @@ def status(run: Run) -> None:
         )
 
 
+def _not_in_step(now: Completeness) -> list[tuple[str, str]]:
+    """State and file of each that is stale, gone or pending."""
+    from edge.rendering import file_cell
+
+    states = {"stale": now.stale, "gone": now.gone, "pending": now.pending}
+    return [(state, file_cell(source)) for state, found in states.items() for source in found]
+
+
 def _why(failure: Failure, still_answers: bool) -> str:
     kept = "Its last good version still answers" if still_answers else ""
     parts = (failure.what, failure.fix.rstrip("."), kept)
     return ". ".join(part for part in parts if part)
-
-
-def _is_gone(source: str) -> bool:
-    """Whether a document's file is no longer where it was added from; texts come from none."""
-    from edge.completeness import may_exist
-
-    return source.startswith(os.sep) and not may_exist(source)
 
 
 @command("verify", scopes=("store",), examples=("specrag verify --kb /media/stick/station",))

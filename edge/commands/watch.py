@@ -78,11 +78,13 @@ class _Watcher:
         from edge.commands.documents import say_stemmer
         from edge.ingestion import find, ingest
 
-        files, problems = find(self._folders, leave_out=self._kb_path)
-        stamps = {file.source: (file.size, file.modified_ns, file.changed_ns) for file in files}
+        found = find(self._folders, leave_out=self._kb_path)
+        stamps = {
+            file.source: (file.size, file.modified_ns, file.changed_ns) for file in found.files
+        }
         if stamps == self._seen:
             return
-        changed = self._changed(files, stamps)
+        changed = self._changed(found.files, stamps)
         is_first = self._seen is None
         # Made at the first look only: one that is gone later was moved, and is not begun anew.
         with open_knowledge_base(self._run.settings, create=is_first, writable=True) as kb:
@@ -92,7 +94,7 @@ class _Watcher:
             with kb.batch():
                 for source in gone:
                     kb.remove(source)
-            outcomes = list(ingest(kb, changed, problems=problems))
+            outcomes = list(ingest(kb, changed, problems=found.problems, folders=found.folders))
         self._seen = stamps
         self._tell(outcomes, gone)
 

@@ -44,11 +44,13 @@ class FoundFiles:
     """All files, and what could not be looked at.
 
     Attributes:
+        folders: those among the paths given, or that a pattern stands for.
         errors: paths given by the user himself that cannot be read.
         inner_errors: files and folders below them that cannot be read.
     """
 
     files: tuple[FoundFile, ...]
+    folders: tuple[str, ...]
     skipped: tuple[str, ...]
     errors: tuple[DocumentError, ...]
     inner_errors: tuple[DocumentError, ...]
@@ -77,6 +79,7 @@ def find_files(paths: Iterable[Path | str]) -> FoundFiles:
         finder.take(path)
     return FoundFiles(
         tuple(finder.files),
+        tuple(finder.folders),
         tuple(finder.skipped),
         tuple(finder.errors),
         tuple(finder.inner_errors),
@@ -86,6 +89,7 @@ def find_files(paths: Iterable[Path | str]) -> FoundFiles:
 class _Finder:
     def __init__(self) -> None:
         self.files: list[FoundFile] = []
+        self.folders: list[str] = []
         self.skipped: list[str] = []
         self.errors: list[DocumentError] = []
         self.inner_errors: list[DocumentError] = []
@@ -113,6 +117,7 @@ class _Finder:
             self._fail(f"It cannot be opened ({reason})", path, named=named)
             return
         if os.path.isdir(path):
+            self.folders.append(display_name(path))
             for inner in self._walk(path, named=named):
                 self._one(inner, named=False)
             return
