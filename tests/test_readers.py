@@ -564,6 +564,49 @@ def test_pdf_footer_that_is_a_sentence_stays_once(tmp_path: Path) -> None:
     assert "ACME" not in text
 
 
+@pytest.mark.parametrize("is_ruled", [False, True])
+def test_pdf_column_names_of_each_page_reach_its_rows(is_ruled: bool, tmp_path: Path) -> None:
+    """The names above a table that goes on were taken for a running header: rows of the second
+    page had no names, and where they were not ruled those of the first had none either."""
+
+    def draw(canvas: Canvas) -> None:
+        for page in range(3):
+            rows = [("Tag", "Limit bar", "Fluid")]
+            rows += [(f"PSV-{n}", f"{n % 17}.5", "water") for n in range(page * 40, page * 40 + 40)]
+            for number, row in enumerate(rows):
+                y = 800 - 16 * number
+                for x, cell in zip((72, 200, 300), row, strict=True):
+                    canvas.drawString(x, y, cell)
+                if is_ruled:
+                    canvas.grid((70, 198, 298, 400), (y - 4, y + 12))
+            canvas.drawString(72, 820, "ACME relief valves")
+            canvas.drawString(72, 40, f"Page {page + 1} of 3")
+            canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    for number in (0, 1, 40, 99, 119):
+        assert f"Tag: PSV-{number}; Limit bar: {number % 17}.5; Fluid: water" in text
+    assert "ACME" not in text
+    assert "of 3" not in text
+
+
+def test_pdf_header_in_columns_above_other_lines_of_the_header_goes(tmp_path: Path) -> None:
+    """Lines of a header stand in columns, too; but no row that stays is below them."""
+
+    def draw(canvas: Canvas) -> None:
+        for page in range(1, 5):
+            for y, cells in ((800, ("ACME", "Pump P-7")), (786, ("Issue 4", f"Page {page}"))):
+                canvas.drawString(72, y, cells[0])
+                canvas.drawString(300, y, cells[1])
+            canvas.drawString(72, 740, f"{'ABCDE'[page] * 3} describes the parts in detail.")
+            canvas.showPage()
+
+    text = _read(tmp_path, "a.pdf", files.canvas_pdf(draw)).text
+    assert "ACME" not in text
+    assert "Issue" not in text
+    assert "CCC describes" in text
+
+
 def test_pdf_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     text = _read(tmp_path, "a.pdf", files.two_column_pdf()).text
     places = [text.index(w) for w in ("Quarterly", "Left00", "ENDOFLEFT", "Right00", "ENDOFRIGHT")]

@@ -142,11 +142,12 @@ def layout(pages: Sequence[PageContent]) -> list[Block]:
     """Blocks of all pages in reading order."""
     upright = [_upright(page) for page in pages]
     lines = [_lines(page.words, page.number) for page in upright]
-    _drop_furniture(upright, lines, _Measures([line for page in lines for line in page]))
+    grids = [_grids(page) for page in upright]
+    _drop_furniture(upright, lines, grids, _Measures([line for page in lines for line in page]))
     lines = [_without_labels(page_lines) for page_lines in lines]
     _drop_contents(lines)
     measures = _Measures([line for page in lines for line in page])
-    regions = [_regions(page, page_lines) for page, page_lines in zip(upright, lines, strict=True)]
+    regions = list(map(_regions, grids, lines))
     blocks: list[Block] = []
     for page, page_regions in zip(upright, regions, strict=True):
         fresh = [block for region in page_regions for block in region.blocks(page.number, measures)]
@@ -239,47 +240,101 @@ def _joined(words: Sequence[Word]) -> str:
 
 
 def _drop_furniture(
-    pages: Sequence[PageContent], lines: list[list[Line]], measures: _Measures
+    pages: Sequence[PageContent],
+    lines: list[list[Line]],
+    grids: Sequence[Sequence[_Grid]],
+    measures: _Measures,
 ) -> None:
-    """Remove running headers, footers and page numbers from the pages' lines."""
+    """Remove running headers, footers and page numbers from the pages' lines.
+
+    What heads the rows of a table stays, on each page that the table goes on.
+    """
     edges: list[EdgeLine] = []
     pieces: dict[tuple[int, int], Line] = {}
     for index, (page, page_lines) in enumerate(zip(pages, lines, strict=True)):
         for top in (True, False):
-            for edge, piece in _margin(page, page_lines, index, len(pieces), measures, top=top):
-                edges.append(edge)
-                pieces[index, edge.line] = piece
+            margin = _margin(page, page_lines, grids[index], top=top)
+            for number, (depth, place, piece) in enumerate(margin, len(pieces)):
+                edges.append(_edge(piece, index, number, depth, place, measures, top=top))
+                pieces[index, number] = piece
     dropped: dict[int, set[int]] = defaultdict(set)  # page index: ids of words
     for key in running_lines(edges, len(pages)):
         dropped[key[0]].update(id(word) for word in pieces[key].words)
     for index, page_lines in enumerate(lines):
-        kept = [_without(line, dropped[index]) for line in page_lines]
-        lines[index] = [line for line in kept if line is not None]
+        if words := dropped[index]:
+            words -= _column_names(page_lines, words)
+            kept = [_without(line, words) for line in page_lines]
+            lines[index] = [line for line in kept if line is not None]
 
 
-def _margin(
-    page: PageContent,
-    lines: Sequence[Line],
-    index: int,
-    first: int,
+def _edge(
+    piece: Line,
+    page: int,
+    number: int,
+    depth: int,
+    place: int,
     measures: _Measures,
     *,
     top: bool,
-) -> Iterator[tuple[EdgeLine, Line]]:
-    """Lines in a page's upper or lower margin, in pieces where wide gaps part them."""
+) -> EdgeLine:
+    text = clean_block(piece.text)
+    size = piece.size / max(measures.body, 1.0)
+    stands_out = measures.heading_level([piece], text) > 0
+    return EdgeLine(page, number, text, top, depth, place, size, stands_out)
+
+
+def _margin(
+    page: PageContent, lines: Sequence[Line], grids: Sequence[_Grid], *, top: bool
+) -> Iterator[tuple[int, int, Line]]:
+    """Lines in a page's upper or lower margin, in pieces where wide gaps part them.
+
+    Each with the lines between it and the edge, and where it stands. A table that reaches beyond
+    the margin is no part of it.
+    """
     ordered = lines[:_EDGE_LINES] if top else lines[::-1][:_EDGE_LINES]
+    height = _MARGIN * page.box.height
     for depth, line in enumerate(ordered):
         distance = page.box.top - line.top if top else line.bottom - page.box.bottom
-        if distance > _MARGIN * page.box.height:
+        if distance > height:
             return
+        for grid in grids:
+            reach = page.box.top - grid.box.bottom if top else grid.box.top - page.box.bottom
+            if reach > height and grid.without(line) is None and grid.is_table(lines):
+                return
         for segment in _segments(line, 2.0 * line.size):
-            piece = Line(segment, line.page)
-            text = clean_block(piece.text)
-            place = round(distance / 6.0)
-            size = piece.size / max(measures.body, 1.0)
-            stands_out = measures.heading_level([piece], text) > 0
-            yield EdgeLine(index, first, text, top, depth, place, size, stands_out), piece
-            first += 1
+            yield depth, round(distance / 6.0), Line(segment, line.page)
+
+
+def _column_names(lines: Sequence[Line], dropped: set[int]) -> set[int]:
+    """Those of the words (their `id`) at the top that name the columns of rows that stay."""
+    names: set[int] = set()
+    for line, below in reversed(list(pairwise(lines[: _EDGE_LINES + 1]))):
+        stays = not all(id(word) in dropped - names for word in below.words)
+        if stays and _names_columns(line, below):
+            names.update(id(word) for word in line.words)
+    return names
+
+
+def _names_columns(line: Line, row: Line) -> bool:
+    """Whether a line has words above those of a row right below it, each at the same edge."""
+    if line.bottom - row.bottom > 2.5 * row.size or abs(line.size - row.size) > 0.6:
+        return False
+    gutter = max(7.0, 0.9 * line.size)
+    names = [Line(segment) for segment in _segments(line, gutter)]
+    cells = [Line(segment) for segment in _segments(row, gutter)]
+    return len(names) >= 2 and all(
+        not name.text.isdigit()
+        and any(
+            min(
+                abs(name.left - cell.left),
+                abs(name.right - cell.right),
+                abs(name.left + name.right - cell.left - cell.right) / 2,
+            )
+            <= 2.0
+            for cell in cells
+        )
+        for name in names
+    )
 
 
 def _without_labels(lines: list[Line]) -> list[Line]:
@@ -371,9 +426,9 @@ class _Region:
             yield from table_blocks(body, header=header, page=page)
 
 
-def _regions(page: PageContent, lines: list[Line]) -> list[_Region]:
+def _regions(grids: Sequence[_Grid], lines: list[Line]) -> list[_Region]:
     """The page's parts in reading order: ruled tables, columns, unruled tables, running text."""
-    tables = [(grid, rows) for grid in _grids(page) if (rows := grid.fill(lines)) is not None]
+    tables = [(grid, rows) for grid in grids if (rows := grid.fill(lines)) is not None]
     regions: list[_Region] = []
     rest = lines
     for grid, _ in tables:
@@ -435,6 +490,14 @@ class _Grid:
             return None
         header = bold[0] and not all(bold) and all(rows[0])
         return _Region([], rows, header)
+
+    def is_table(self, lines: Sequence[Line]) -> bool:
+        """Whether it has rows of cells, and is not a frame around a page with a few boxes."""
+        region = self.fill(lines)
+        rows = region.rows if region and region.rows else []
+        letters = [len(cell) for row in rows for cell in row]
+        several = [row for row in rows if sum(map(bool, row)) > 1]
+        return len(several) > 2 and 2 * max(letters) <= sum(letters)
 
     def _row(self, y: float) -> int:
         return sum(boundary > y for boundary in self._rows[1:-1])
