@@ -10,11 +10,13 @@ from typing import Any
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
+from runtime.readers.equations import linear, symbol, word_symbol
 from runtime.readers.packages import check_package
 from runtime.readers.table_header import join_header, split_header
 
 MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _HEADING_STYLE = re.compile(
     r"^(?:heading|überschrift|titre|título|titolo|kop|заголовок|标题|見出し)\s*([1-9])$", re.I
 )
@@ -22,6 +24,11 @@ _CONTENTS_STYLE = re.compile(
     r"^(?:toc|verzeichnis|tm|inhopg|sommario|tdc)\s*(?:[1-9]|heading)$", re.I
 )
 _LIST_STYLE = re.compile(r"^(?:list|liste|lista|elenco|lijst)\b", re.I)
+_TEXT_TAGS = (
+    *(f"{_W}{tag}" for tag in ("t", "tab", "br", "cr", "noBreakHyphen", "softHyphen", "sym")),
+    f"{_M}oMath",
+)
+_PRIVATE = re.compile("[\uf020-\uf0ff]")  # where symbol fonts have their letters
 _DEEPEST = 20  # tables in tables
 
 
@@ -64,7 +71,7 @@ class _Reader:
             if tag == f"{_W}p":
                 yield from self._paragraph(element, depth)
             elif tag == f"{_W}tbl":
-                yield from self._table(element)
+                yield from self._table(element, depth)
             elif tag in (f"{_W}sdt", f"{_W}ins", f"{_W}customXml"):
                 content = element.find(f"{_W}sdtContent")
                 if content is None:
@@ -107,36 +114,32 @@ class _Reader:
     def _text(self, paragraph: Any) -> str:
         """Text of a paragraph as people see it: no deletions, no hidden runs."""
         parts: list[str] = []
-        for element in paragraph.iter(
-            f"{_W}t", f"{_W}tab", f"{_W}br", f"{_W}cr", f"{_W}noBreakHyphen", f"{_W}softHyphen"
-        ):
-            run = element.getparent()
-            if run is None or run.tag != f"{_W}r" or _nested(run, paragraph):
+        for element in paragraph.iter(*_TEXT_TAGS):
+            equation = element.tag == f"{_M}oMath"
+            run = element if equation else element.getparent()
+            if run is None or _nested(run, paragraph) or not (equation or run.tag == f"{_W}r"):
                 continue
-            text = {"t": element.text or "", "tab": " ", "br": "\n", "cr": "\n"}.get(
-                element.tag[len(_W) :], "-" if element.tag.endswith("noBreakHyphen") else ""
-            )
-            if why := _why_hidden(run):
+            text = linear(element) if equation else _run_text(element)
+            runs = element.iter(f"{_M}r") if equation else (run,)
+            if why := next(filter(None, map(_why_hidden, runs)), None):
                 self.hidden.append((why, text))
             else:
                 parts.append(text)
         return "".join(parts)
 
-    def _table(self, table: Any) -> Iterator[Block]:
+    def _table(self, table: Any, depth: int) -> Iterator[Block]:
+        elements = [row for row in table.iter(f"{_W}tr") if _owner(row) is table]
+        cells = [_own_cells(row) for row in elements]
+        if all(len(own) <= 1 for own in cells):  # a frame around text
+            for cell in (cell for own in cells for cell in own):
+                yield from self.blocks(cell, depth + 1)
+            return
         merged: dict[int, str] = {}  # column: text of the cell that reaches down
-        read = [
-            (row, list(self._cells(row, merged)))
-            for row in table.iter(f"{_W}tr")
-            if _owner(row) is table
-        ]
-        filled = [(row, cells) for row, cells in read if any(cell.strip() for cell in cells)]
-        rows = [cells for _, cells in filled]
-        if not rows:
+        read = [(row, list(self._cells(row, merged))) for row in elements]
+        filled = [(row, texts) for row, texts in read if any(text.strip() for text in texts)]
+        if not filled:
             return
-        if max(len(row) for row in rows) == 1:
-            for row in rows:
-                yield Block("paragraph", row[0])
-            return
+        rows = [texts for _, texts in filled]
         marked = self._marked([row for row, _ in filled])
         if marked:
             yield from table_blocks(rows[marked:], header=join_header(rows[:marked]))
@@ -167,9 +170,7 @@ class _Reader:
     def _cells(self, row: Any, merged: dict[int, str]) -> Iterator[str]:
         """Texts of a row's cells; a cell merged with the one above repeats its text."""
         column = 0
-        for cell in row.iter(f"{_W}tc"):
-            if _owner(cell, "tr") is not row:
-                continue
+        for cell in _own_cells(row):
             text = " ".join(filter(None, (self._text(p).strip() for p in cell.iter(f"{_W}p"))))
             reach = cell.find(f"{_W}tcPr/{_W}vMerge")
             if reach is None:
@@ -272,6 +273,11 @@ def _nested(run: Any, paragraph: Any) -> bool:
     return False
 
 
+def _own_cells(row: Any) -> list[Any]:
+    """The cells of a row, without those of tables inside them."""
+    return [cell for cell in row.iter(f"{_W}tc") if _owner(cell, "tr") is row]
+
+
 def _owner(element: Any, tag: str = "tbl") -> Any:
     return next(element.iterancestors(f"{_W}{tag}"), None)
 
@@ -297,6 +303,26 @@ def _why_hidden(run: Any) -> str | None:
         if white and not _shaded(run):
             return "white on white"
     return None
+
+
+def _run_text(element: Any) -> str:
+    """What one element of a run shows."""
+    tag = element.tag[len(_W) :]
+    if tag == "t":
+        return _in_font(element)
+    if tag == "sym":
+        return word_symbol(element)
+    return {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}.get(tag, "")
+
+
+def _in_font(element: Any) -> str:
+    """The text of a run; letters that Symbol and its kin keep in the private area are read."""
+    text = element.text or ""
+    if not _PRIVATE.search(text):
+        return text
+    fonts = element.getparent().find(f"{_W}rPr/{_W}rFonts")
+    font = "" if fonts is None else fonts.get(f"{_W}ascii") or fonts.get(f"{_W}hAnsi") or ""
+    return _PRIVATE.sub(lambda match: symbol(font, ord(match[0])), text) if font else text
 
 
 def _shaded(run: Any) -> bool:
