@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import string
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,16 @@ _UNWRAPPED = 200  # characters; longer lines are paragraphs of their own
 _LISTED = 8  # lines; a longer block of short lines is a list or log, each line for itself
 _SLACK = 8  # characters by which hand-wrapped lines fall short
 _CONTROLS = bytes((*range(0, 7), *range(14, 27), *range(28, 32)))
+_WIDE = (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2))  # bytes at least
+_WIDE_BYTES = 64
+_STOPS = frozenset(" \t\n\r\f\u3000\u3001\u3002\uff0c\uff0e")
+_SHIFTED = re.compile(rb"\+[A-Za-z0-9+/]{3,}-?")
+# After a letter: in CP852 letters of Central European languages, in Windows-1250 signs.
+_ONLY_DOS = re.compile(rb"(?<=[a-zA-Z])[\x82\xa1-\xa3](?=[a-zA-Z\s.,])")
+# S and z with a caron before a letter, in ISO 8859-2; in Windows-1250 they would be letters that
+# stand beside none of c, e, r and u with their signs, of which a text in Czech or Slovak has some.
+_ONLY_LATIN2 = re.compile(rb"[\xb9\xbe](?=[a-zA-Z\xe1-\xfe])")
+_NOT_LATIN2 = re.compile(rb"[\x80-\x9f\xb3\xea\xbf]|^[^\xe8\xec\xf8\xf9]*\Z")
 _EDGE = 2  # lines at the top and bottom of a page that may be furniture
 
 
@@ -59,11 +70,15 @@ def decode(data: bytes, context: Context) -> str:
     if encoding := marked_encoding(data) or _utf16_without_mark(data):
         return data.decode(encoding, "replace")
     if looks_binary(data):
+        if encoding := _wide_without_mark(data):
+            return data.decode(encoding, "replace")
         raise UnsupportedDocument(
             "It is binary data, not a text",
             where=context.source,
             fix="Convert it to a format in docs/formats.md.",
         )
+    if data.isascii() and (encoding := _seven_bit_encoding(data)):
+        return data.decode(encoding, "replace")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -314,6 +329,50 @@ def _utf16_without_mark(data: bytes) -> str | None:
     return None
 
 
+def _wide_without_mark(data: bytes) -> str | None:
+    """UTF-16 or UTF-32 in any script: as few other bytes are, text when read so."""
+    if len(data) < _WIDE_BYTES:
+        return None
+    for encoding, width in _WIDE:
+        if len(data) % width == 0 and _is_text(data[:_SAMPLE], encoding):
+            return encoding
+    return None
+
+
+def _is_text(sample: bytes, encoding: str) -> bool:
+    """Whether the bytes are valid, nearly all printable, and have spaces or stops as texts have."""
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(sample)  # may end in a character
+    except UnicodeDecodeError:
+        return False
+    spaces = sum(character in _STOPS for character in text)
+    printable = sum(character in _STOPS or character.isprintable() for character in text)
+    return printable > 0.99 * len(text) and spaces > 0.02 * len(text)
+
+
+def _seven_bit_encoding(data: bytes) -> str | None:
+    """The encoding that writes other characters in ASCII; None if it is just ASCII.
+
+    UTF-7 is told by three characters at least, all of them letters, and no plus sign else.
+    """
+    if b"\x1b$" in data and _decodes(data, "iso2022_jp_2"):
+        return "iso2022_jp_2"
+    shifted = _SHIFTED.findall(data)
+    if len(shifted) < 3 or len(shifted) + data.count(b"+-") != data.count(b"+"):
+        return None
+    if not all(_decodes(one, "utf-7") for one in set(shifted)):
+        return None
+    return "utf-7" if all(one.decode("utf-7").isalpha() for one in set(shifted)) else None
+
+
+def _decodes(data: bytes, encoding: str) -> bool:
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _mostly_utf8(data: bytes, error: UnicodeDecodeError) -> bool:
     """Whether damaged bytes are rare among the multi-byte characters of valid UTF-8."""
     sample = data[: max(_SAMPLE, error.end + 64)][: 8 * _SAMPLE]
@@ -328,8 +387,16 @@ def _legacy_encoding(data: bytes) -> str:
     from charset_normalizer import from_bytes
 
     sample = data[:_SAMPLE]
-    best = from_bytes(sample, steps=5, chunk_size=2048).best()
+    found = from_bytes(sample, steps=5, chunk_size=2048)
+    best = found.best()
     encoding = best.encoding if best is not None else "cp1252"
+    if encoding == "cp1250" and best is not None:
+        # The detector takes these two, equally good in its eyes, for their Windows sister.
+        as_dos = next((one for one in found if one.encoding == "cp852"), None)
+        if as_dos and as_dos.chaos <= best.chaos and len(_ONLY_DOS.findall(sample)) >= 3:
+            return "cp852"
+        if not _NOT_LATIN2.search(sample) and len(_ONLY_LATIN2.findall(sample)) >= 2:
+            return "iso8859_2"
     # Latin-1 texts are Windows-1252 in practice; the detector's other guesses for a few accented
     # letters (Mac, EBCDIC, DOS) are mostly wrong.
     rare = encoding.startswith(("mac", "cp037", "cp500", "cp1140", "cp1026", "hp_", "latin"))
