@@ -163,6 +163,18 @@ def test_titles_of_text_that_count_with_the_pages_stay(tmp_path: Path) -> None:
     ]
 
 
+def test_column_names_at_the_top_of_pages_of_text_stay(tmp_path: Path) -> None:
+    """They were taken for a running header; the header above them is one."""
+    pages = [
+        "ACME     Valves\n\nTag       Limit bar   Fluid\n"
+        + "".join(f"PSV-{n}{n}    {n}.5         water\n" for n in range(page, page + 5))
+        for page in range(10, 40, 10)
+    ]
+    text = _read(tmp_path, "a.txt", "\f".join(pages).encode()).text
+    assert text.count("Tag Limit bar Fluid\nPSV") == 3
+    assert "ACME" not in text
+
+
 def test_a_line_of_both_of_two_pages_of_text_is_kept_once(tmp_path: Path) -> None:
     """Such a line was taken for a running header, and lost."""
     pages = "Isolate the pump first\n\nDrain it.\n\fIsolate the pump first\n\nFill it.\n"

@@ -146,6 +146,10 @@ def _without_furniture(pages: list[list[str]]) -> list[list[str]]:
         for depth, index in enumerate(reversed(filled[_EDGE:][-_EDGE:])):
             edges.append(EdgeLine(page, index, lines[index].strip(), False, depth, depth))
     running = running_lines(edges, len(pages))
+    for page, index in sorted(running, reverse=True):  # from inside
+        names, below, *_ = *pages[page][index : index + 2], ""
+        if (page, index + 1) not in running and _aligned([names.strip(), below.strip()]):
+            running.discard((page, index))  # names of columns, above a row that stays
     return [
         [line for index, line in enumerate(lines) if (page, index) not in running]
         for page, lines in enumerate(pages)
