@@ -118,6 +118,13 @@ def test_numbered_steps_of_text_are_items(marker: str, tmp_path: Path) -> None:
         assert "\n".join(listed[:number]) in document.text
 
 
+def test_numbered_steps_of_rtf_are_items(tmp_path: Path) -> None:
+    rtf = rb"{\rtf1\ansi Starting\par\par 1. Close the drain\par 2. Open the valve\par So.\par}"
+    document = _read(tmp_path, "a.rtf", rtf)
+    assert document.headings == ()
+    assert "1. Close the drain\n2. Open the valve" in document.text
+
+
 def test_numbered_sections_of_text_stay_headings(tmp_path: Path) -> None:
     text = "1. Safety of people\n\nWear gloves.\n\n2. Installation of pumps\n\nBolt it down.\n\n"
     text += "3. Reserved\n\n4. Starting\n\n1. Close the drain valve\n\n2. Open the other one\n\n"

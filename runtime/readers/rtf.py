@@ -10,7 +10,7 @@ from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.table_header import split_header
-from runtime.readers.text import heading_level, is_item
+from runtime.readers.text import heading_level, is_item, steps
 
 _TOKEN = re.compile(
     r"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\[^a-zA-Z]|"
@@ -53,7 +53,9 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
             header, body = split_header(rows)
             blocks += table_blocks(body, header=header)
         else:
-            blocks += [_line(line) for line in lines]
+            paragraphs = [line for line in lines if line.strip()]
+            stepping = steps(paragraphs)
+            blocks += [_line(line, number in stepping) for number, line in enumerate(paragraphs)]
     return [
         RawDocument("application/rtf", blocks, title=title.group(1) if title else "", hidden=hidden)
     ]
@@ -155,10 +157,10 @@ class _Splitter:
         (self._notes if group.note else self._body).append(piece)
 
 
-def _line(line: str) -> Block:
-    if level := heading_level(line):
+def _line(line: str, is_step: bool) -> Block:
+    if not is_step and (level := heading_level(line)):
         return Block("heading", line, level)
-    return Block("item" if is_item(line) else "paragraph", line)
+    return Block("item" if is_step or is_item(line) else "paragraph", line)
 
 
 def _in_range(match: re.Match[str]) -> str:
