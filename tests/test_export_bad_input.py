@@ -265,20 +265,24 @@ def test_int8_that_answers_nonsense_is_not_shipped(tmp_path, gate, capsys):
     assert all("of their spread" in attempt["note"] for attempt in raw["error"]["attempts"])
 
 
-def test_schemes_tried_in_vain_are_shown(tmp_path, gate):
-    """As a script, for people: a table of what was tried, then the error."""
-    checkpoint = make_checkpoint(tmp_path / "spoilt")
-    spoil_for_int8(checkpoint)
-    found = subprocess.run(
-        [
-            *(sys.executable, "-m", "export.drafter", checkpoint, "-o", tmp_path / "out"),
-            *("--gate", gate, "--accept-loss", "100", "--length", "16", "--offline", "--quiet"),
-        ],
+def run_script(module, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
+    )
+
+
+def test_schemes_tried_in_vain_are_shown(tmp_path, gate):
+    """As a script, for people: a table of what was tried, then the error."""
+    checkpoint = make_checkpoint(tmp_path / "spoilt")
+    spoil_for_int8(checkpoint)
+    found = run_script(
+        *("export.drafter", checkpoint, "-o", tmp_path / "out", "--gate", gate),
+        *("--accept-loss", "100", "--length", "16", "--offline", "--quiet"),
     )
     assert found.returncode == 1
     assert "Accuracy gate against FP32" in found.stdout
@@ -358,14 +362,7 @@ def test_killed_export_is_cleared_by_the_next(tmp_path, bert):
 
 
 def test_errors_of_the_script_are_one_line(tmp_path):
-    found = subprocess.run(
-        [sys.executable, "-m", "export.verifier", tmp_path / "absent", "-o", tmp_path / "out"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    found = run_script("export.verifier", tmp_path / "absent", "-o", tmp_path / "out")
     assert found.returncode == 1
     [line] = [line for line in found.stderr.splitlines() if line.startswith("Error:")]
     assert "no model folder" in line
