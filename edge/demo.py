@@ -32,7 +32,7 @@ QUESTIONS = (
     "Which key do I need for the quarry road gate?",
     "After how many running hours are the high-lift pump bearings greased nowadays?",
     "To what stroke length are DP-1 and DP-2 set?",
-    "Who gets called when a priority 1 alarm goes unanswered for eight minutes?",
+    "Please tell me: What damage did somebody do in 2016 by opening the washout too fast?",
     "How loud is it inside the dosing room?",
     "What does fault code E-25 stand for?",
 )
