@@ -37,7 +37,6 @@ def compare(knowledge_base: KnowledgeBase) -> Completeness:
     documents = knowledge_base.documents()
     failed = {failure.source for failure in knowledge_base.failures()}
     seen = knowledge_base.seen_files()
-    roots = [path for path in map(real_path, knowledge_base.roots()) if os.path.lexists(path)]
     own = os.path.abspath(knowledge_base.path) + os.sep
     known = {place for source in failed for place in places(source)}
     gone, by_file = [], dict[str, list[Document]]()
@@ -47,6 +46,10 @@ def compare(knowledge_base: KnowledgeBase) -> Completeness:
             gone.append(document.source)
         elif (file := _file_of(document.source)) and file not in failed:
             by_file.setdefault(file, []).append(document)
+    # Killed just after it was stored, a file's documents are there when the next writer has come.
+    stored = (file.source for file in seen.values() if file.content_sha256)
+    wanted = [*knowledge_base.roots(), *(source for source in stored if source not in known)]
+    roots = [path for path in map(real_path, wanted) if os.path.lexists(path)]
     return Completeness(
         pending=tuple(
             file.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -213,15 +214,28 @@ def test_status_looks_into_files_of_which_it_does_not_know_how_they_looked(shell
     assert _not_in_step(shell) == {"stale_files": ["valve.txt"]}
 
 
+def _stored(shell: Shell) -> int:
+    """How many documents are published, asked without a process of its own."""
+    try:
+        connection = sqlite3.connect(f"file:{shell.kb}/knowledge-base.sqlite?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0  # not there yet
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_status_tells_what_an_add_that_was_killed_left(shell: Shell, named: bool) -> None:
     """Guards: after kill -9 a tenth of the files was in, and `status` said that nothing failed."""
-    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(300))
-    files = [shell.write(f"many/{number}.txt", text) for number in range(40)]
+    text = "\n\n".join(f"Pump {i} is greased. {VALVE}" for i in range(3000))
+    # The first eight million characters are published together; others are left when they are.
+    files = [
+        shell.write(f"many/{number}.txt", text) for number in range(3 * 8_000_000 // len(text))
+    ]
     process = shell.start("add", *(map(str, files) if named else [str(shell.home / "many")]))
-    deadline = time.monotonic() + 60
-    while not (shell("list").code == 0 and shell.sources()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    deadline = time.monotonic() + 120
+    while not _stored(shell) and time.monotonic() < deadline:
+        time.sleep(0.01)
     process.kill()
     process.communicate()
     stored, pending = shell.sources(), _not_in_step(shell).get("pending_files", [])
