@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from runtime.documents import Document, Flag, Heading, Span
 from runtime.errors import KnowledgeBaseDamaged
@@ -189,38 +190,35 @@ def outlines(connection: sqlite3.Connection, rows: Sequence[PassageRow]) -> dict
         found = f"SELECT id, title FROM documents WHERE id IN ({_marks(chunk)})"
         titles.update(connection.execute(found, chunk))
     return {
-        row.id: Outline(
-            titles[row.document_id],
-            (*_open_before(connection, row), *_beginning_in(connection, row)),
-        )
-        for row in rows
+        row.id: Outline(titles[row.document_id], _headings_around(connection, row)) for row in rows
     }
 
 
-def _open_before(connection: sqlite3.Connection, row: PassageRow) -> list[Heading]:
-    """The headings before the passage that are open where it begins, outermost first.
+def _headings_around(connection: sqlite3.Connection, row: PassageRow) -> tuple[Heading, ...]:
+    """Those that are open where a passage begins, outermost first, and those that begin in it.
 
-    Each is the last one before the one below it that stands above it; others are not read.
+    Each open one is the last before the one below it that stands above it. A document may have
+    thousands: they are passed over once, and each search goes on where the one before has ended.
     """
     path: list[Heading] = []
-    start, level = row.start, sys.maxsize
+    ordinal, level = sys.maxsize, sys.maxsize
+    following = 0  # the ordinal of the first that does not begin before the passage
     while found := connection.execute(
-        "SELECT start, level, title FROM headings WHERE document_id = ? AND start < ? "
-        "AND level < ? ORDER BY ordinal DESC LIMIT 1",
-        (row.document_id, start, level),
+        "SELECT ordinal, start, level, title FROM headings WHERE document_id = ? AND ordinal < ? "
+        "AND start < ? AND level < ? ORDER BY ordinal DESC LIMIT 1",
+        (row.document_id, ordinal, row.start, level),
     ).fetchone():
-        path.append(Heading(*found))
-        start, level = path[-1].start, path[-1].level
-    return path[::-1]
-
-
-def _beginning_in(connection: sqlite3.Connection, row: PassageRow) -> list[Heading]:
-    found = connection.execute(
-        "SELECT start, level, title FROM headings WHERE document_id = ? AND start >= ? "
-        "AND start < ? ORDER BY ordinal",
-        (row.document_id, row.start, row.span.end),
+        ordinal, *heading = found
+        path.append(Heading(*heading))
+        level = path[-1].level
+        following = max(following, ordinal + 1)
+    rest = connection.execute(
+        "SELECT start, level, title FROM headings WHERE document_id = ? AND ordinal >= ? "
+        "ORDER BY ordinal",
+        (row.document_id, following),
     )
-    return [Heading(*one) for one in found]
+    inside = takewhile(lambda one: one.start < row.span.end, (Heading(*one) for one in rest))
+    return (*path[::-1], *inside)
 
 
 def slice_of(connection: sqlite3.Connection, document_id: int, span: Span) -> str:
