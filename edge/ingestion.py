@@ -29,7 +29,7 @@ from runtime.errors import (
     UnsupportedDocument,
     UsageError,
 )
-from runtime.knowledge_base import MEMBER, KnowledgeBase, SeenFile
+from runtime.knowledge_base import KnowledgeBase, SeenFile
 from runtime.readers import (
     FoundFile,
     FoundFiles,
@@ -221,9 +221,8 @@ def _known_documents(knowledge_base: KnowledgeBase) -> dict[str, list[Document]]
     """Documents by the file they come from; an archive's members under the archive."""
     known: dict[str, list[Document]] = {}
     for document in knowledge_base.documents():
-        parts = document.source.split(MEMBER)
-        for count in range(1, len(parts) + 1):  # a folder's name may end in "!", too
-            known.setdefault(MEMBER.join(parts[:count]), []).append(document)
+        for place in places(document.source):
+            known.setdefault(place, []).append(document)
     return known
 
 

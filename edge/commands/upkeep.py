@@ -24,9 +24,8 @@ def status(run: Run) -> None:
     """
     from edge.assembly import open_knowledge_base
     from edge.commands.documents import document_json
-    from edge.completeness import compare
+    from edge.completeness import compare, places
     from edge.rendering import file_cell, short_path
-    from runtime.knowledge_base import MEMBER
 
     with open_knowledge_base(run.settings) as kb:
         statistics, failures = kb.statistics(), kb.failures()
@@ -34,7 +33,7 @@ def status(run: Run) -> None:
         now = compare(kb)
         path = kb.path
     flagged = [one for one in documents if one.flags]
-    held = {part for one in documents for part in (one.source, one.source.split(MEMBER, 1)[0])}
+    held = {place for one in documents for place in places(one.source)}
     if run.json:
         run.emit(
             {
