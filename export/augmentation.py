@@ -18,8 +18,9 @@ run with both took it from 66.2 to 69.1 F1 on 500 held-out questions (docs/train
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import regex
@@ -50,13 +51,25 @@ _YEAR = regex.compile(r"(?:1\d|20)\d\d")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """Token ids int32 (n,), and bool (n,): which of the tokens are whole words."""
+    """A tokenised text.
 
+    Attributes:
+        ids: int32 (n,).
+        offsets: int32 (n, 2), each token's `[start, end)` in `text`.
+        whole: bool (n,), which of the tokens are whole words.
+    """
+
+    text: str
     ids: NDArray[np.int32]
+    offsets: NDArray[np.int32]
     whole: NDArray[np.bool_]
 
     def part(self, first: int, end: int) -> Words:
-        return Words(self.ids[first:end], self.whole[first:end])
+        """Tokens `[first, end)` and the text they stand for."""
+        offsets = self.offsets[first:end]
+        start, stop = (int(offsets[0, 0]), int(offsets[-1, 1])) if len(offsets) else (0, 0)
+        text = self.text[start:stop]
+        return Words(text, self.ids[first:end], offsets - start, self.whole[first:end])
 
 
 def whole_words(text: str, offsets: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -85,6 +98,7 @@ class Substitution:
         contexts: Sequence[Words],
         questions: Sequence[Words],
         share: float,
+        spell: Callable[[int], str],
     ) -> None:
         """
         Args:
@@ -93,8 +107,10 @@ class Substitution:
                 is rare is neither replaced nor put in another's place.
             share: of pairs in which words of both sides are replaced; in half as many, words of
                 the question alone are.
+            spell: a token id -> the word that it stands for.
         """
         self._share = share
+        self._spell = cache(spell)
         seen = _counts(contexts, len(embeddings))
         common = [_most_frequent(seen), _most_frequent(_counts(questions, len(embeddings)))]
         usable = np.setdiff1d(np.flatnonzero(seen >= SEEN), np.concatenate(common))
@@ -103,16 +119,15 @@ class Substitution:
         self._row = dict(zip(usable.tolist(), range(len(usable)), strict=True))
         self._near = usable[_nearest(embeddings[usable])]
 
-    def pair(
-        self, question: Words, context: Words, rng: random.Random
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Ids of question and context, as many as before, with words replaced or as they were."""
+    def pair(self, question: Words, context: Words, rng: random.Random) -> tuple[Words, Words]:
+        """Both, of as many tokens as before, with words replaced or as they were."""
         if rng.random() < self._share:
             swaps = self._draw([question, context], rng.choice(TOGETHER), rng)
-            question, context = _swapped(question, swaps), _swapped(context, swaps)
+            question, context = self._swapped(question, swaps), self._swapped(context, swaps)
         if rng.random() < self._share / 2:
-            question = _swapped(question, self._draw([question], rng.choice(QUESTION_ONLY), rng))
-        return question.ids, context.ids
+            swaps = self._draw([question], rng.choice(QUESTION_ONLY), rng)
+            question = self._swapped(question, swaps)
+        return question, context
 
     def _draw(self, words: Sequence[Words], odds: float, rng: random.Random) -> dict[int, int]:
         """Token -> the one that replaces it, for some of the tokens that are whole words."""
@@ -122,6 +137,22 @@ class Substitution:
             for token in tokens
             if token in self._row and rng.random() < odds
         }
+
+    def _swapped(self, words: Words, swaps: dict[int, int]) -> Words:
+        ids, offsets = words.ids.copy(), words.offsets.copy()
+        parts, read = [], 0
+        for place, (token, whole) in enumerate(zip(words.ids.tolist(), words.whole, strict=True)):
+            if not whole or token not in swaps:
+                continue
+            start, end = words.offsets[place].tolist()
+            start = end - len(words.text[start:end].lstrip())
+            spelled = self._spell(swaps[token])
+            parts += [words.text[read:start], spelled]
+            read = end
+            ids[place] = swaps[token]
+            offsets[place, 1] += len(spelled) - (end - start)
+            offsets[place + 1 :] += len(spelled) - (end - start)
+        return Words("".join(parts) + words.text[read:], ids, offsets, words.whole)
 
 
 def _counts(words: Sequence[Words], size: int) -> NDArray[np.int64]:
@@ -145,12 +176,6 @@ def _nearest(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
         alike[rows, first + rows] = -np.inf  # no word replaces itself
         near[first : first + ROWS] = np.argpartition(-alike, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
     return np.sort(near, axis=1)
-
-
-def _swapped(words: Words, swaps: dict[int, int]) -> Words:
-    pairs = zip(words.ids.tolist(), words.whole.tolist(), strict=True)
-    ids = [swaps.get(token, token) if whole else token for token, whole in pairs]
-    return Words(np.array(ids, dtype=np.int32), words.whole)
 
 
 def cloze_question(sentence: str, rng: random.Random) -> str | None:

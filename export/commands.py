@@ -332,9 +332,9 @@ _distil_options = _options(
     click.option("--intermediate-size", type=click.IntRange(min=1),
                  help="Neurons to keep in each feed-forward layer of the student."),
     click.option("--student", metavar="MODEL",
-                 help="Start from this checkpoint instead of TEACHER's layers."),
+                 help="Start from this checkpoint, of any tokenizer, not from TEACHER's layers."),
     click.option("--ensemble", multiple=True, metavar="MODEL",
-                 help="A further teacher: the mean of all their logits teaches. May be repeated."),
+                 help="A further teacher: the mean of all their logits teaches. Repeatable."),
     click.option("--temperature", type=float, default=USUAL.temperature, show_default=True,
                  help="Softens the teacher's distributions."),
     click.option("--hard-share", type=click.FloatRange(0, 1), default=USUAL.hard_share,
@@ -352,7 +352,7 @@ _distil_options = _options(
 @_command(
     "distil",
     "specrag train distil ./teacher --data squad.json -o student --layers 0,2,5",
-    "specrag train distil ./teacher --data squad.json -o student --ensemble ./second-teacher",
+    "specrag train distil ./roberta --student ./minilm --hidden-weight 0 --data squad.json -o out",
 )
 @click.argument("teacher")
 @_training_options

@@ -37,22 +37,21 @@ from safetensors.torch import load_file, save_file
 from export.graph import quiet
 from export.narrowing import narrow
 from export.reporting import Progress
+from export.teaching import Teacher, Teachers
 from export.training_data import Asked, Batch, Corpus, Position, ViewOptions, Views
 from export.training_evaluation import evaluate
 from export.training_model import (
-    Ensemble,
     Trainee,
     arithmetic,
     as_tensors,
     choose_layers,
     depth_of,
     distillation_loss,
-    forward,
     frozen,
     label_losses,
     load_trainable,
     longest_sequence,
-    require_same_vocabulary,
+    same_tokens,
     seeded,
 )
 from export.training_options import (
@@ -100,30 +99,52 @@ def distil(options: TrainingOptions, progress: Progress | None = None) -> Traini
         ExportError: the teacher cannot be loaded, or a checkpoint is damaged.
     """
     check_options(options)
-    teacher, tokenizer = load_trainable(options.model, options.offline, head_required=True)
+    teacher, spelling = load_trainable(options.model, options.offline, head_required=True)
     if options.student is not None:
-        student, _ = load_trainable(options.student, options.offline, head_required=True)
-        require_same_vocabulary(student, teacher, options.student)
+        student, tokenizer = load_trainable(options.student, options.offline, head_required=True)
     else:
-        student = choose_layers(teacher, options.layers)
+        student, tokenizer = choose_layers(teacher, options.layers), spelling
     if depth_of(student) > depth_of(teacher):
         raise UsageError(
             f"The student has {depth_of(student)} layers, the teacher {depth_of(teacher)}",
             where="--layers" if options.student is None else "--student",
             fix="A student has at most as many layers as its teacher",
         )
-    if options.ensemble:
-        teacher = Ensemble([teacher, *_further(options, teacher)])
-    run = _Run("distil", options, student, tokenizer, teacher=teacher, progress=progress)
+    dtype = arithmetic(options.precision)
+    first = _teacher(teacher, spelling, tokenizer, dtype)
+    if options.hidden_weight > 0:
+        _require_comparable(student, first)
+    further = (
+        load_trainable(name, options.offline, head_required=True) for name in options.ensemble
+    )
+    teachers = Teachers([first, *(_teacher(*other, tokenizer, dtype) for other in further)])
+    run = _Run("distil", options, student, tokenizer, teachers=teachers, progress=progress)
     return run.execute()
 
 
-def _further(options: TrainingOptions, teacher: Any) -> Iterator[Any]:
-    """The ensemble's other teachers."""
-    for name in options.ensemble:
-        model, _ = load_trainable(name, options.offline, head_required=True)
-        require_same_vocabulary(model, teacher, name)
-        yield model
+def _teacher(model: Any, spelling: Any, tokenizer: Any, dtype: torch.dtype) -> Teacher:
+    """A teacher of a student with `tokenizer`; `spelling` is the teacher's own."""
+    alike = same_tokens(spelling, tokenizer)
+    return Teacher(frozen(model, dtype), None if alike else _encoder(model, spelling))
+
+
+def _require_comparable(student: Any, teacher: Teacher) -> None:
+    """Hidden states can be compared token by token, and number by number."""
+    widths = [model.config.hidden_size for model in (student, teacher.model)]
+    if teacher.encoder is not None or widths[0] != widths[1]:
+        other = "another tokenizer" if teacher.encoder is not None else "another width"
+        raise UsageError(
+            f"The teacher has {other} than the student: their hidden states cannot be compared",
+            where="--hidden-weight",
+            fix="Give --hidden-weight 0: starts and ends alone will teach",
+        )
+
+
+def _encoder(model: Any, tokenizer: Any) -> PairEncoder:
+    with tempfile.TemporaryDirectory(prefix="specrag-train-") as folder:
+        path = Path(folder) / "tokenizer.json"
+        tokenizer.backend_tokenizer.save(str(path))
+        return PairEncoder(path, min(longest_sequence(model), tokenizer.model_max_length))
 
 
 def _silent(stage: str, share: float) -> None:
@@ -141,7 +162,7 @@ class _Run:
         model: Any,
         tokenizer: Any,
         *,
-        teacher: Any = None,
+        teachers: Teachers | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.kind, self.options = kind, options
@@ -152,7 +173,7 @@ class _Run:
         self.tokenizer = tokenizer
         self.trainee: Trainee
         self._model = model
-        self.teacher = None if teacher is None else frozen(teacher, self.dtype)
+        self.teachers = teachers
         self.step, self.position = 0, Position()
         self.epochs, self.seconds, self.tokens = 0.0, 0.0, 0
         self.curve: list[Point] = []
@@ -169,7 +190,7 @@ class _Run:
             asked = seeded(options.seed).sample(c.held, min(len(c.held), options.evaluated))
             self.progress("evaluating: before", 0.0)
             before = self._evaluate(self.trainee.master, c, asked)
-            teacher = self.teacher and self._evaluate(self.teacher, c, asked)
+            teacher = evaluate(self.teachers.read, c, asked) if self.teachers else None
             if options.resume:
                 self._restore(folder)
             self._train(views, folder)
@@ -216,11 +237,11 @@ class _Run:
             options.batch_tokens,
             options.sibling_share,
         )
-        if self.teacher is None:
+        if self.teachers is None:
             return Views(corpus, cut, options.seed)
         substitution = None
         if options.substitution_share:
-            table = self.teacher.get_input_embeddings().weight.float().numpy()
+            table = self._model.get_input_embeddings().weight.detach().numpy()
             substitution = corpus.substitution(table, options.substitution_share)
         asking = replace(cut, cloze_share=options.cloze_share)
         return Views(corpus, asking, options.seed, substitution)
@@ -240,15 +261,14 @@ class _Run:
         feeds = as_tensors(batch.feeds)
         targets = torch.from_numpy(batch.targets)
         self.trainee.reseed(self.options.seed, self.step)
-        wanted = self.teacher is not None and self.options.hidden_weight > 0
+        wanted = self.teachers is not None and self.options.hidden_weight > 0
         output, mask = self.trainee(feeds, hidden=wanted), feeds["attention_mask"]
-        if self.teacher is None:
+        if self.teachers is None:
             loss = label_losses(output, mask, targets).mean()
         else:
-            with torch.no_grad():
-                taught = forward(self.teacher, feeds, hidden=wanted)
+            said = self.teachers(batch, self.options.temperature, hidden=wanted)
             believed = torch.from_numpy(batch.believed)
-            loss = distillation_loss(output, taught, mask, targets, believed, self.options)
+            loss = distillation_loss(output, said, mask, targets, believed, self.options)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ExportError(
@@ -335,7 +355,8 @@ class _Run:
             )
 
     def _evaluate(self, model: Any, corpus: Corpus, asked: list[Asked]) -> Score:
-        return evaluate(frozen(model, self.dtype), corpus, asked)
+        alone = Teachers([Teacher(frozen(model, self.dtype), None)])
+        return evaluate(alone.read, corpus, asked)
 
     def _report(
         self, corpus: Corpus, before: Score, after: Score, teacher: Score | None
@@ -392,17 +413,13 @@ def _output(options: TrainingOptions) -> Iterator[Path]:
 @contextmanager
 def _corpus(options: TrainingOptions, model: Any, tokenizer: Any) -> Iterator[Corpus]:
     train, held = hold_out(read_records(options.data), options.held_out, options.seed)
-    longest = min(longest_sequence(model), tokenizer.model_max_length)
-    if options.window_tokens > longest:
+    encoder = _encoder(model, tokenizer)
+    if options.window_tokens > encoder.max_length:
         raise UsageError(
-            f"The model reads at most {longest} tokens",
+            f"The model reads at most {encoder.max_length} tokens",
             where="--window-tokens",
             fix="Choose shorter windows",
         )
-    with tempfile.TemporaryDirectory(prefix="specrag-train-") as folder:
-        path = Path(folder) / "tokenizer.json"
-        tokenizer.backend_tokenizer.save(str(path))
-        encoder = PairEncoder(path, longest)
     corpus = Corpus(train, held, encoder, options.window_tokens)
     try:
         yield corpus

@@ -25,7 +25,7 @@ from export.siblings import Siblings
 from export.training_records import Record
 from runtime.alignment import TokenRange, token_range
 from runtime.analysis import Analyzer
-from runtime.encoding import PairBatch, PairEncoder
+from runtime.encoding import PairEncoder
 from runtime.index import PassageIndex
 from runtime.sentences import sentence_spans
 
@@ -46,16 +46,34 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """A view's texts, for teachers with another tokenizer.
+
+    Attributes:
+        first: the position of the first context token in the view.
+        offsets: int32 (n, 2), `[start, end)` in `context` of each context token in the view.
+    """
+
+    question: str
+    header: str
+    context: str
+    first: int
+    offsets: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
     """One training example: what the model reads, and the positions it should name.
 
     Attributes:
+        pair: what it reads as text.
         ids, types: of the whole pair, special tokens included.
         starts, ends: position -> share of the annotators; position 0 means "no answer". Empty where
             nobody labelled the view: only a teacher's distributions teach there.
         believed: the teacher's word counts. Not in sibling views: only their label teaches.
     """
 
+    pair: Pair
     ids: list[int]
     types: list[int]
     starts: dict[int, float]
@@ -72,8 +90,10 @@ class Batch:
         targets: float32 (2, batch, tokens), distributions over starts and ends; all zero in the
             rows of views without a label.
         believed: float32 (batch,), 1 in the rows in which the teacher's word counts, else 0.
+        pairs: the rows as texts.
     """
 
+    pairs: tuple[Pair, ...]
     feeds: dict[str, NDArray[np.int64]]
     targets: NDArray[np.float32]
     believed: NDArray[np.float32]
@@ -111,16 +131,10 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Context:
-    """A tokenised context: offsets int32 (n, 2), and sentences as token ranges."""
+    """A tokenised context, and its sentences as token ranges."""
 
-    text: str
     words: Words
-    offsets: NDArray[np.int32]
     sentences: tuple[TokenRange, ...]
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        return self.words.ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +142,7 @@ class Asked:
     """A tokenised question.
 
     Attributes:
+        words: the question, cut to as many tokens as a model reads of it.
         context: number of its context in the corpus.
         answers: one token range of the context for each annotator.
         rationale: token range, where the data names it.
@@ -135,17 +150,12 @@ class Asked:
         held_out: never trained on.
     """
 
-    text: str
     words: Words
     context: int
     answers: tuple[TokenRange, ...]
     rationale: TokenRange | None
     golds: tuple[str, ...]
     held_out: bool
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        return self.words.ids
 
 
 class Corpus:
@@ -166,12 +176,10 @@ class Corpus:
         self.train = [self.ask(record, held_out=False) for record in train]
         self._trained_contexts = len(self.contexts)
         self.held = [self.ask(record, held_out=True) for record in held]
-        self._train_texts = {context.text for context in self.contexts[: self._trained_contexts]}
         self.windows = [
             window for number in range(len(self.contexts)) for window in self._cut(number)
         ]
         self._analyzer = Analyzer()
-        self.padding = _padding_id(encoder)
         self._folder = tempfile.TemporaryDirectory(prefix="specrag-train-")
         self._index = PassageIndex.create(Path(self._folder.name) / "index")
         texts = (self._analyzer.spaced_terms(self.text(window)) for window in self.windows)
@@ -182,19 +190,20 @@ class Corpus:
         self._index.close()
         self._folder.cleanup()
 
-    def text(self, window: Window) -> str:
-        context = self.contexts[window.context]
-        offsets = context.offsets[window.first : window.end]
-        return context.text[int(offsets[0, 0]) : int(offsets[-1, 1])] if len(offsets) else ""
+    def words(self, window: Window) -> Words:
+        return self.contexts[window.context].words.part(window.first, window.end)
 
-    def room(self, question: NDArray[np.int32], tokens: int | None = None) -> int:
+    def text(self, window: Window) -> str:
+        return self.words(window).text
+
+    def room(self, question: Words, tokens: int | None = None) -> int:
         """Context tokens that fit beside the question's in a pair of so many tokens."""
         longest = self.window_tokens if tokens is None else tokens
-        return max(1, self.encoder.room(question) - self.encoder.max_length + longest)
+        return max(1, self.encoder.room(question.ids) - self.encoder.max_length + longest)
 
     def retrieve(self, question: Asked, count: int) -> list[Window]:
         """The best windows for the question by BM25, of all contexts, held out or not."""
-        hits = self._index.search(self._analyzer.terms(question.text), count)
+        hits = self._index.search(self._analyzer.terms(question.words.text), count)
         return [self.windows[hit.passage_id - 1] for hit in hits]
 
     def hard_negatives(self, question: Asked) -> list[int]:
@@ -202,7 +211,7 @@ class Corpus:
         golds = [gold.lower() for gold in question.golds]
         found: dict[int, None] = {}
         for window in self.retrieve(question, RETRIEVED):
-            text = self.contexts[window.context].text
+            text = self.contexts[window.context].words.text
             if window.context == question.context or window.context >= self._trained_contexts:
                 continue
             if not any(gold in text.lower() for gold in golds):
@@ -214,13 +223,10 @@ class Corpus:
         number = self._numbers.setdefault(record.context, len(self.contexts))
         if number == len(self.contexts):
             self.contexts.append(self._tokenize(record.context))
-        offsets = self.contexts[number].offsets
+        offsets = self.contexts[number].words.offsets
         answers = (token_range(answer, offsets) for answer in record.answers)
-        ids = self.encoder.question(record.question)
-        whole = whole_words(record.question, self.encoder.tokenize(record.question).offsets)
         return Asked(
-            text=record.question,
-            words=Words(ids, whole[: len(ids)]),
+            words=asked_words(record.question, self.encoder),
             context=number,
             answers=tuple(answer for answer in answers if answer),
             rationale=token_range(record.rationale, offsets) if record.rationale else None,
@@ -232,17 +238,19 @@ class Corpus:
         """Word substitution among the words of the training contexts."""
         contexts = [context.words for context in self.contexts[: self._trained_contexts]]
         questions = [question.words for question in self.train]
-        return Substitution(embeddings, contexts, questions, share)
+        tokenizer = self.encoder.tokenizer
+        return Substitution(
+            embeddings, contexts, questions, share, lambda token: tokenizer.decode([token]).strip()
+        )
 
     def _tokenize(self, text: str) -> _Context:
-        tokens = self.encoder.tokenize(text)
-        words = Words(tokens.ids, whole_words(text, tokens.offsets))
-        sentences = (token_range(span, tokens.offsets) for span in sentence_spans(text))
-        return _Context(text, words, tokens.offsets, tuple(s for s in sentences if s))
+        words = plain_words(text, self.encoder)
+        sentences = (token_range(span, words.offsets) for span in sentence_spans(text))
+        return _Context(words, tuple(s for s in sentences if s))
 
     def _cut(self, number: int) -> list[Window]:
         """Windows that overlap by half, with room for a question of usual length beside them."""
-        tokens = len(self.contexts[number].ids)
+        tokens = len(self.contexts[number].words.ids)
         size = max(8, self.window_tokens * 7 // 8)
         starts = range(0, max(1, tokens - size // 2), max(1, size // 2))
         return [Window(number, start, min(start + size, tokens)) for start in starts]
@@ -283,7 +291,7 @@ class Views:
                 for number, views in enumerate(made[skip:], start=skip + 1):
                     done = epoch + (pool * POOL + len(chosen) * number / len(made)) / questions
                     after = Position(epoch, pool, number)
-                    yield _collate(views, self._corpus.padding), after, done
+                    yield collate(views, self._corpus.encoder.padding), after, done
                 pool, skip = pool + 1, 0
             epoch, pool = epoch + 1, 0
 
@@ -303,7 +311,7 @@ class Views:
     def _views(self, number: int, rng: random.Random) -> Iterator[View]:
         question = self._corpus.train[number]
         scale = rng.choice((1.0, 1.0, 1.0, 1.0, 0.875, 0.75))
-        room = self._corpus.room(question.ids, int(scale * self._options.window_tokens))
+        room = self._corpus.room(question.words, int(scale * self._options.window_tokens))
         yield self._view(question, self._positive(question, room, rng), rng)
         if rng.random() < self._options.negative_share:
             yield self._view(question, self._negative(question, number, room, rng), rng)
@@ -361,8 +369,8 @@ class Views:
         text = cloze_question(self._corpus.text(whole), rng)
         if text is None:
             return
-        question = self._corpus.ask(Record(text, context.text, ()), held_out=False)
-        room = self._corpus.room(question.ids, int(scale * self._options.window_tokens))
+        question = self._corpus.ask(Record(text, context.words.text, ()), held_out=False)
+        room = self._corpus.room(question.words, int(scale * self._options.window_tokens))
         hard = self._negatives[number]
         if hard and rng.random() < CLOZE_ELSEWHERE:
             window = self._anywhere(rng.choice(hard), room, rng)
@@ -377,58 +385,83 @@ class Views:
         """A question for one of several siblings, unless the window ends before its answer."""
         made = siblings.view(self._corpus.records[number], rng)
         encoder = self._corpus.encoder
-        question, context = encoder.question(made.question), encoder.tokenize(made.context)
-        room = self._corpus.room(question, self._options.window_tokens)
-        batch = encoder.batch(question, [context.ids[:room]], [encoder.header(made.header)])
+        question, context = asked_words(made.question, encoder), plain_words(made.context, encoder)
         answers = []
         if made.answer is not None:
             answer = token_range(made.answer, context.offsets)
-            if answer is None or answer.last >= batch.context_lengths[0]:
+            if answer is None:
                 return
             answers.append(answer)
-        yield replace(_encoded(batch, answers, batch.context(0).start), believed=False)
+        read = context.part(0, self._corpus.room(question, self._options.window_tokens))
+        view = pair_view(question, read, made.header, answers, encoder)
+        if answers and 0 in view.starts:
+            return
+        yield replace(view, believed=False)
 
     def _around(self, context: int, held: TokenRange, room: int, rng: random.Random) -> Window:
         """A window of full length that holds these tokens, anywhere in it."""
-        tokens = len(self._corpus.contexts[context].ids)
+        tokens = len(self._corpus.contexts[context].words.ids)
         lowest = max(0, held.last + 1 - room)
         highest = max(lowest, min(held.first, tokens - room))
         first = rng.randint(lowest, highest)
         return Window(context, first, min(tokens, first + room))
 
     def _anywhere(self, context: int, room: int, rng: random.Random) -> Window:
-        tokens = len(self._corpus.contexts[context].ids)
+        tokens = len(self._corpus.contexts[context].words.ids)
         first = rng.randint(0, max(0, tokens - room))
         return Window(context, first, min(tokens, first + room))
 
     def _view(self, question: Asked, window: Window, rng: random.Random) -> View:
         """The pair as the runtime would encode it; answers outside the window do not count."""
-        words = self._corpus.contexts[window.context].words.part(window.first, window.end)
-        asked, ids = question.ids, words.ids
+        asked, words = question.words, self._corpus.words(window)
         if self._substitution is not None:
-            asked, ids = self._substitution.pair(question.words, words, rng)
+            asked, words = self._substitution.pair(asked, words, rng)
         headed = self._options.sibling_share > 0 and rng.random() < HEADED
-        header = any_header(rng) if headed else ""
-        encoder = self._corpus.encoder
-        batch = encoder.batch(asked, [ids], [encoder.header(header)])
-        shift = batch.context(0).start - window.first
         inside = [
-            answer
+            TokenRange(answer.first - window.first, answer.last - window.first)
             for answer in question.answers
             if window.context == question.context
             and window.first <= answer.first
-            and answer.last < window.first + batch.context_lengths[0]
+            and answer.last < window.end
         ]
-        return _encoded(batch, inside, shift)
+        header = any_header(rng) if headed else ""
+        return pair_view(asked, words, header, inside, self._corpus.encoder)
 
 
-def _encoded(batch: PairBatch, answers: Sequence[TokenRange], shift: int) -> View:
-    """The only pair of `batch`, labelled; `shift`: positions of the answers minus their tokens."""
+def asked_words(question: str, encoder: PairEncoder) -> Words:
+    """The question, cut to as many tokens as a model reads of it."""
+    ids = encoder.question(question)
+    return replace(plain_words(question, encoder).part(0, len(ids)), ids=ids)
+
+
+def plain_words(text: str, encoder: PairEncoder) -> Words:
+    tokens = encoder.tokenize(text)
+    return Words(text, tokens.ids, tokens.offsets, whole_words(text, tokens.offsets))
+
+
+def pair_view(
+    question: Words,
+    context: Words,
+    header: str,
+    answers: Sequence[TokenRange],
+    encoder: PairEncoder,
+) -> View:
+    """The pair as the runtime would encode it, labelled with those answers that are read whole."""
+    batch = encoder.batch(question.ids, [context.ids], [encoder.header(header)])
+    place = batch.context(0)
+    read = [answer for answer in answers if answer.last < place.stop - place.start]
     return View(
+        pair=Pair(
+            question.text,
+            header,
+            context.text,
+            place.start,
+            context.offsets[: place.stop - place.start],
+        ),
         ids=batch.feeds["input_ids"][0].tolist(),
         types=batch.feeds["token_type_ids"][0].tolist(),
-        starts=_shares([answer.first + shift for answer in answers]),
-        ends=_shares([answer.last + shift for answer in answers]),
+        starts=_shares([answer.first + place.start for answer in read]),
+        ends=_shares([answer.last + place.start for answer in read]),
     )
 
 
@@ -446,13 +479,7 @@ def _padded(tokens: int) -> int:
     return -(-tokens // 8) * 8
 
 
-def _padding_id(encoder: PairEncoder) -> int:
-    """The id that the encoder pads with, read off a batch of two lengths."""
-    one = encoder.question("a")[:1]
-    return int(encoder.batch(one, [one, one[:0]]).feeds["input_ids"][1, -1])
-
-
-def _collate(views: Sequence[View], padding: int) -> Batch:
+def collate(views: Sequence[View], padding: int) -> Batch:
     shape = (len(views), _padded(max(len(view.ids) for view in views)))
     names = ("input_ids", "attention_mask", "token_type_ids")
     feeds = {name: np.zeros(shape, dtype=np.int64) for name in names}
@@ -467,4 +494,4 @@ def _collate(views: Sequence[View], padding: int) -> Batch:
             for position, share in shares.items():
                 targets[side, row, position] = share
     believed = np.array([view.believed for view in views], dtype=np.float32)
-    return Batch(feeds, targets, believed)
+    return Batch(tuple(view.pair for view in views), feeds, targets, believed)

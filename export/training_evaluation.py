@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
-from export.training_data import Asked, Corpus, Window
-from export.training_model import as_tensors, forward
+from export.training_data import Asked, Batch, Corpus, Window, collate, pair_view
 from export.training_options import Score
 from runtime.alignment import anywhere
 from runtime.answer_metrics import normalise, token_f1
@@ -17,18 +16,22 @@ from runtime.spans import best_spans
 ANSWER_TOKENS = 30
 EVALUATED_WINDOWS = 10
 
+Reader = Callable[
+    [Batch], tuple[torch.Tensor, torch.Tensor]
+]  # start and end logits (batch, tokens)
 
-def evaluate(model: Any, corpus: Corpus, asked: list[Asked]) -> Score:
-    """Ask `model` held-out questions: from the ten retrieved windows, and from the answer's own."""
+
+def evaluate(reader: Reader, corpus: Corpus, asked: list[Asked]) -> Score:
+    """Held-out questions, read in the ten retrieved windows, and in the answer's own."""
     f1 = em = given = recall = 0.0
     questions = [question for question in asked if question.answers]
     for question in questions:
         windows = corpus.retrieve(question, EVALUATED_WINDOWS)
         recall += any(window.context == question.context for window in windows)
-        answer = _read(model, corpus, question, windows)
+        answer = _read(reader, corpus, question, windows)
         f1 += max(token_f1(answer, gold) for gold in question.golds)
         em += any(normalise(answer) == normalise(gold) for gold in question.golds)
-        own = _read(model, corpus, question, [_own_window(corpus, question)])
+        own = _read(reader, corpus, question, [_own_window(corpus, question)])
         given += max(token_f1(own, gold) for gold in question.golds)
     share = 100 / max(1, len(questions))
     rounded = (round(share * total, 2) for total in (f1, em, given, recall))
@@ -37,27 +40,28 @@ def evaluate(model: Any, corpus: Corpus, asked: list[Asked]) -> Score:
 
 def _own_window(corpus: Corpus, question: Asked) -> Window:
     """A window of full length with the first annotator's answer in its middle."""
-    room, answer = corpus.room(question.ids), question.answers[0]
-    tokens = len(corpus.contexts[question.context].ids)
+    room, answer = corpus.room(question.words), question.answers[0]
+    tokens = len(corpus.contexts[question.context].words.ids)
     middle = (answer.first + answer.last + 1 - room) // 2
     first = max(0, min(middle, tokens - room))
     return Window(question.context, first, min(tokens, first + room))
 
 
-def _read(model: Any, corpus: Corpus, question: Asked, windows: list[Window]) -> str:
+def _read(reader: Reader, corpus: Corpus, question: Asked, windows: list[Window]) -> str:
     """The best span of all windows, by start + end logits minus the window's null score."""
     if not windows:
         return ""
-    contexts = [corpus.contexts[w.context].ids[w.first : w.end] for w in windows]
-    batch = corpus.encoder.batch(question.ids, contexts)
+    encoder = corpus.encoder
+    views = [pair_view(question.words, corpus.words(w), "", (), encoder) for w in windows]
     with torch.inference_mode():
-        output = forward(model, as_tensors(batch.feeds), hidden=False)
-    start, end = output.start_logits.float().numpy(), output.end_logits.float().numpy()
+        starts, ends = (side.float().numpy() for side in reader(collate(views, encoder.padding)))
     best, found = -math.inf, ""
-    for row, window in enumerate(windows):
-        place, null = batch.context(row), float(start[row, 0] + end[row, 0])
-        free = anywhere(batch.context_lengths[row])
-        spans = best_spans(start[row, place], end[row, place], null, free, max_tokens=ANSWER_TOKENS)
+    for start, end, view, window in zip(starts, ends, views, windows, strict=True):
+        first, count = view.pair.first, len(view.pair.offsets)
+        place, null = slice(first, first + count), float(start[0] + end[0])
+        spans = best_spans(
+            start[place], end[place], null, anywhere(count), max_tokens=ANSWER_TOKENS
+        )
         if spans and spans[0].margin > best:
             best, tokens = spans[0].margin, spans[0].tokens
             answer = Window(

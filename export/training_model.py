@@ -1,4 +1,4 @@
-"""A checkpoint -> something that takes training steps, fast on a CPU; a teacher -> its student.
+"""A checkpoint -> something that takes training steps, fast on a CPU; the losses it descends.
 
 Forward and backward run in bfloat16 where the CPU multiplies it in hardware, with FP32 master
 weights. Attention is written out, since the backward of PyTorch's fused one is several times
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from runtime.errors import ExportError, UsageError
 
 MASK_ELEMENTS = 1 << 25  # of the random mask that dropout draws slices of
 PADDING_LOGIT = -1e4
+PROBE = "The Größe of 12.5 km², in the U.S.: it doesn't ﬁt"
 ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 
 
@@ -102,14 +104,10 @@ def choose_layers(teacher: Any, layers: int | tuple[int, ...] | None) -> Any:
     return student
 
 
-def require_same_vocabulary(student: Any, teacher: Any, name: str) -> None:
-    if student.config.vocab_size != teacher.config.vocab_size:
-        raise UsageError(
-            f"The student's vocabulary has {student.config.vocab_size} tokens, the teacher's "
-            f"{teacher.config.vocab_size}",
-            where=name,
-            fix="Student and teacher must share one tokenizer",
-        )
+def same_tokens(one: Any, other: Any) -> bool:
+    """Whether two tokenizers cut text alike, into tokens of the same numbers."""
+    first, second = (tokenizer(PROBE, PROBE)["input_ids"] for tokenizer in (one, other))
+    return bool(one.get_vocab() == other.get_vocab() and first == second)
 
 
 class Trainee:
@@ -213,37 +211,24 @@ def as_tensors(feeds: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value) for name, value in feeds.items()}
 
 
-class Ensemble(torch.nn.Module):  # type: ignore[misc]
-    """Teachers that speak with one voice: the mean of their logits, the first one's hidden states.
-
-    (Hinton et al. 2015, arXiv 1503.02531, section 3.)
-    """
-
-    def __init__(self, members: Sequence[Any]) -> None:
-        super().__init__()
-        self.members = torch.nn.ModuleList(members)
-
-    @property
-    def config(self) -> Any:
-        return self.members[0].config
-
-    def get_input_embeddings(self) -> Any:
-        return self.members[0].get_input_embeddings()
-
-    def forward(self, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:
-        said = [forward(one, feeds, hidden=hidden and not i) for i, one in enumerate(self.members)]
-        for side in ("start_logits", "end_logits"):
-            said[0][side] = torch.stack([one[side] for one in said]).mean(0)
-        return said[0]
-
-
 def forward(model: Any, feeds: dict[str, torch.Tensor], *, hidden: bool) -> Any:
-    if isinstance(model, Ensemble):
-        return model(feeds, hidden=hidden)
     given = {"input_ids": feeds["input_ids"], "attention_mask": feeds["attention_mask"]}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         given["token_type_ids"] = feeds["token_type_ids"]
     return model(**given, output_hidden_states=hidden)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What teachers say of a batch: log-probabilities of starts and ends, float32 (batch, tokens).
+
+    Attributes:
+        hidden_states: of the first teacher, a tensor for the embeddings and one for each layer.
+    """
+
+    start: torch.Tensor
+    end: torch.Tensor
+    hidden_states: tuple[torch.Tensor, ...] = ()
 
 
 def label_losses(output: Any, mask: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -254,23 +239,23 @@ def label_losses(output: Any, mask: torch.Tensor, targets: torch.Tensor) -> torc
         targets: (2, batch, tokens), as in `Batch`.
     """
     sides = zip((output.start_logits, output.end_logits), targets, strict=True)
-    losses = [-(share * _log_softmax(logits, mask)).sum(-1) for logits, share in sides]
+    losses = [-(share * log_softmax(logits, mask)).sum(-1) for logits, share in sides]
     return (losses[0] + losses[1]) / 2
 
 
-def soft_losses(output: Any, taught: Any, mask: torch.Tensor, temperature: float) -> torch.Tensor:
-    """KL divergence to the teacher's starts and ends, times the temperature squared: (batch,)."""
-    losses = []
-    for side in ("start_logits", "end_logits"):
-        student = _log_softmax(output[side], mask, temperature)
-        teacher = _log_softmax(taught[side], mask, temperature)
-        losses.append((teacher.exp() * (teacher - student)).sum(-1))
+def soft_losses(output: Any, said: Said, mask: torch.Tensor, temperature: float) -> torch.Tensor:
+    """KL divergence to the teachers' starts and ends, times the temperature squared: (batch,)."""
+    sides = ((output.start_logits, said.start), (output.end_logits, said.end))
+    losses = [
+        (taught.exp() * (taught - log_softmax(logits, mask, temperature))).sum(-1)
+        for logits, taught in sides
+    ]
     return (losses[0] + losses[1]) / 2 * temperature**2
 
 
 def distillation_loss(
     output: Any,
-    taught: Any,
+    said: Said,
     mask: torch.Tensor,
     targets: torch.Tensor,
     believed: torch.Tensor,
@@ -281,32 +266,31 @@ def distillation_loss(
     The hidden states' distance joins it, over the tokens of the rows that believe the teacher.
 
     Args:
-        output, taught: of student and teacher; with hidden states where they have a weight.
+        output, said: of student and teachers; with hidden states where they have a weight.
         believed: (batch,), 1 or 0, as in `Batch`.
     """
     labels = label_losses(output, mask, targets)
-    soft = soft_losses(output, taught, mask, options.temperature)
+    soft = soft_losses(output, said, mask, options.temperature)
     weighed = options.hard_share * labels + (1 - options.hard_share) * soft
     loss = torch.where(believed > 0, weighed, labels).mean()
     if options.hidden_weight > 0:
-        near = hidden_loss(output, taught, mask * believed[:, None])
+        near = hidden_loss(output, said, mask * believed[:, None])
         loss = loss + options.hidden_weight * near
     return loss
 
 
-def _log_softmax(
-    logits: torch.Tensor, mask: torch.Tensor, temperature: float = 1.0
-) -> torch.Tensor:
+def log_softmax(logits: torch.Tensor, mask: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """Over the last dimension, float32; next to nothing where `mask` is 0."""
     real = logits.float().masked_fill(mask == 0, PADDING_LOGIT)
     return F.log_softmax(real / temperature, dim=-1)
 
 
-def hidden_loss(output: Any, taught: Any, mask: torch.Tensor) -> torch.Tensor:
+def hidden_loss(output: Any, said: Said, mask: torch.Tensor) -> torch.Tensor:
     """Mean squared distance of each layer's output to that of the teacher's layer as deep.
 
     Over the tokens of `mask`; 0 where it has none.
     """
-    student, teacher = output.hidden_states[1:], taught.hidden_states[1:]
+    student, teacher = output.hidden_states[1:], said.hidden_states[1:]
     real = mask.bool()
     if not real.any():
         return torch.zeros(())

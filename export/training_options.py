@@ -33,8 +33,9 @@ class TrainingOptions:
         model: hub id or folder: the start of fine-tuning, the teacher of distillation.
         data: SQuAD JSON or JSON lines.
         output: a new folder; with `resume` one with checkpoints in it.
-        student: distillation starts from this checkpoint instead of the teacher's layers.
-        ensemble: further teachers; the mean of the logits of all teaches.
+        student: distillation starts from this checkpoint instead of the teacher's layers; it may
+            have another tokenizer, and then `hidden_weight` is 0.
+        ensemble: further teachers, of any tokenizer; the mean of the logits of all teaches.
         layers: how many layers the student gets, or which of the teacher's, counted from 0.
         intermediate_size: neurons the student keeps in each feed-forward layer; None: all.
         epochs: passes over the training questions; the learning rate falls linearly to 0.

@@ -64,14 +64,16 @@ class _Template:
 
 
 class PairEncoder:
-    """A bundle's tokenizer, set up for (question, context) pairs. Safe to share between threads."""
+    """A bundle's tokenizer, set up for (question, context) pairs. Safe to share between threads.
+
+    Attributes:
+        max_length: the model's longest sequence in tokens, special tokens included.
+        max_question: longer questions are cut to this many tokens.
+        padding: the id that fills a batch's shorter rows.
+    """
 
     def __init__(self, tokenizer_path: Path, max_length: int, *, max_question: int = 128) -> None:
         """
-        Args:
-            max_length: the model's longest sequence in tokens, special tokens included.
-            max_question: longer questions are cut to this many tokens.
-
         Raises:
             BundleIncompatible: the tokenizer cannot encode pairs.
         """
@@ -86,7 +88,7 @@ class PairEncoder:
             for part in (self._template.prefix, self._template.middle, self._template.suffix)
         )
         self.max_question = min(max_question, max(8, (max_length - self._special) // 2))
-        self._pad = _id_of(self.tokenizer, "[PAD]", "<pad>") or 0
+        self.padding = _id_of(self.tokenizer, "[PAD]", "<pad>") or 0
         self._unknown = _id_of(self.tokenizer, "[UNK]", "<unk>")
         self._forbidden = _special_ids(self.tokenizer, self._unknown)
 
@@ -135,7 +137,7 @@ class PairEncoder:
         )
         longest = len(head) + max(map(len, kept)) + len(template.suffix)
         shape = (len(kept), longest)
-        input_ids = np.full(shape, self._pad, dtype=np.int64)
+        input_ids = np.full(shape, self.padding, dtype=np.int64)
         attention_mask = np.zeros(shape, dtype=np.int64)
         token_type_ids = np.zeros(shape, dtype=np.int64)
         input_ids[:, : len(head)] = head

@@ -25,20 +25,22 @@ from export.augmentation import Substitution, Words, cloze_question, whole_words
 from export.commands import train  # noqa: E402
 from export.narrowing import feed_forward_width, narrow  # noqa: E402
 from export.reporting import Progress  # noqa: E402
+from export.teaching import Teacher, Teachers  # noqa: E402
 from export.training import (  # noqa: E402
     TrainingOptions,
     TrainingReport,
     distil,
     finetune,
 )
-from export.training_data import Corpus, Position, ViewOptions, Views  # noqa: E402
+from export.training_data import Corpus, Position, ViewOptions, Views, plain_words  # noqa: E402
 from export.training_model import (  # noqa: E402
-    Ensemble,
+    Said,
+    as_tensors,
     choose_layers,
     distillation_loss,
     forward,
-    frozen,
     label_losses,
+    log_softmax,
 )
 from export.training_records import hold_out, read_records  # noqa: E402
 from runtime.encoding import PairEncoder  # noqa: E402
@@ -264,22 +266,109 @@ def test_student_is_born_again_by_an_ensemble(folder: Path, tuned: TrainingRepor
     assert report.curve[-1].loss < 0.5 * report.curve[0].loss
 
 
-def test_ensemble_says_the_mean_of_its_logits_and_the_first_one_s_states() -> None:
-    first, second, feeds = narrowable(), narrowable(width=32), random_feeds()
-    both = frozen(Ensemble([first, second]), torch.float32)
-    said, one, two = (forward(model, feeds, hidden=True) for model in (both, first, second))
-    for side in ("start_logits", "end_logits"):
+def test_ensemble_says_the_mean_of_its_logits_and_the_first_one_s_states(wide: Corpus) -> None:
+    size = wide.encoder.tokenizer.get_vocab_size()
+    first = narrowable(vocabulary=size, positions=64)
+    second = narrowable(width=32, vocabulary=size, positions=64)
+    batch, _, _ = next(Views(wide, ViewOptions(56, 0.3, 0.5, 512), 0).batches(Position()))
+    said = Teachers([Teacher(first, None), Teacher(second, None)])(batch, 2.0, hidden=True)
+    feeds = as_tensors(batch.feeds)
+    one, two = (forward(model, feeds, hidden=True) for model in (first, second))
+    for side, found in (("start_logits", said.start), ("end_logits", said.end)):
         assert not torch.allclose(one[side], two[side])
-        assert torch.allclose(said[side], (one[side] + two[side]) / 2)
+        mean = (one[side] + two[side]) / 2
+        expected = log_softmax(mean, feeds["attention_mask"], 2.0)
+        assert torch.allclose(found.exp(), expected.exp(), atol=1e-6)
     for state, expected in zip(said.hidden_states, one.hidden_states, strict=True):
         assert torch.equal(state, expected)
 
 
-def test_teachers_with_another_vocabulary_are_refused(folder: Path, tmp_path: Path) -> None:
+class _Pointing(torch.nn.Module):  # type: ignore[misc]
+    """Says that an answer starts and ends at some token of each row, and knows nothing else."""
+
+    def __init__(self, tokens: set[int]) -> None:
+        super().__init__()
+        self.config, self._tokens = SimpleNamespace(), tokens
+
+    def forward(self, input_ids: Any, attention_mask: Any, output_hidden_states: bool) -> Any:
+        found = torch.zeros(input_ids.shape)
+        for token in self._tokens:
+            found += 9.0 * (input_ids == token)
+        return SimpleNamespace(start_logits=found, end_logits=found, hidden_states=None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_teacher_with_another_tokenizer_points_at_the_same_characters(
+    family: Any, wide: Corpus, tmp_path: Path
+) -> None:
+    """A town is one token of the student's, and one or several, with or without a space, of the
+    teacher's; substituted words are read by it as well."""
+    other = make_tokenizer(family, [story(i, TOWNS[i % 10])["context"] for i in range(200)])
+    other.save(str(tmp_path / "tokenizer.json"))
+    encoder = PairEncoder(tmp_path / "tokenizer.json", 128)
+    towns = {wide.encoder.tokenizer.token_to_id(town) for town in TOWNS}
+    theirs = {int(encoder.tokenize(f"in {town.title()} .").ids[1]) for town in TOWNS}
+    teachers = Teachers([Teacher(_Pointing(theirs), encoder)])
+    views = Views(wide, ViewOptions(56, 0.3, 0.0, 512), 0, substitution(wide, 0.6))
+    rows = 0
+    for batch, _, done in views.batches(Position()):
+        said = teachers(batch)
+        assert torch.allclose(said.start.exp().sum(-1), torch.ones(len(said.start)))
+        for ids, targets, start in zip(
+            batch.feeds["input_ids"], batch.targets[0], said.start, strict=True
+        ):
+            place = int(targets.argmax())
+            assert place > 0
+            assert ids[place] in towns
+            assert start[place] == start.max() > start[0] + 4
+            rows += 1
+        if done >= 1:
+            break
+    assert rows >= len(wide.train)
+
+
+def test_student_learns_from_a_teacher_with_another_tokenizer(
+    folder: Path, tuned: TrainingReport, tmp_path: Path
+) -> None:
+    """The teacher numbers its tokens otherwise, so nothing but the texts can be shared."""
+    shutil.copytree(tuned.output, tmp_path / "other")
+    shift = 7
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    turned = words[:5] + words[5 + shift :] + words[5 : 5 + shift]
+    (tmp_path / "other" / "vocab.txt").write_text("\n".join(turned) + "\n")
+    (tmp_path / "other" / "tokenizer.json").unlink()
+    tokenizer = transformers.BertTokenizerFast(
+        str(tmp_path / "other" / "vocab.txt"), model_max_length=64
+    )
+    tokenizer.save_pretrained(tmp_path / "other")
+    weights = load_file(tmp_path / "other" / "model.safetensors")
+    table = weights["bert.embeddings.word_embeddings.weight"]
+    weights["bert.embeddings.word_embeddings.weight"] = table[[words.index(w) for w in turned]]
+    save_file(weights, tmp_path / "other" / "model.safetensors", {"format": "pt"})
+    run = options(
+        *(folder, folder / "otherwise"),
+        model=str(tmp_path / "other"),
+        student=str(folder / "model"),
+        hard_share=0.0,
+        epochs=24,
+    )
+    with pytest.raises(UsageError, match="another tokenizer") as refused:
+        distil(run)
+    assert "--hidden-weight 0" in str(refused.value.fix)
+    assert not (folder / "otherwise").exists()
+    report = distil(replace(run, hidden_weight=0.0))
+    assert report.teacher is not None
+    assert report.teacher.given_f1 == tuned.after.given_f1
+    assert report.before.given_f1 < 50 < 90 < report.after.given_f1
+    student = transformers.AutoTokenizer.from_pretrained(report.output)
+    assert student.get_vocab() == {word: number for number, word in enumerate(words)}
+
+
+def test_hidden_states_of_another_width_are_not_compared(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "model", tmp_path / "other")
-    narrowable().save_pretrained(tmp_path / "other")
-    with pytest.raises(UsageError, match="must share one tokenizer"):
-        distil(options(folder, folder / "none", ensemble=(str(tmp_path / "other"),)))
+    narrowable(vocabulary=len(WORDS) + 5, positions=64).save_pretrained(tmp_path / "other")
+    with pytest.raises(UsageError, match="another width"):
+        distil(options(folder, folder / "none", student=str(tmp_path / "other")))
     assert not (folder / "none").exists()
 
 
@@ -294,15 +383,15 @@ def test_distilbert_layers_can_be_chosen_too() -> None:
     assert student(input_ids=ids).start_logits.shape == (1, 8)
 
 
-def narrowable(layers: int = 2, width: int = 64) -> Any:
+def narrowable(layers: int = 2, width: int = 64, vocabulary: int = 50, positions: int = 32) -> Any:
     torch.manual_seed(1)
     config = transformers.BertConfig(
-        vocab_size=50,
+        vocab_size=vocabulary,
         hidden_size=16,
         num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=width,
-        max_position_embeddings=32,
+        max_position_embeddings=positions,
         initializer_range=0.4,  # large enough for GELU to bend
     )
     return transformers.BertForQuestionAnswering(config).eval()
@@ -536,8 +625,13 @@ def test_words_are_replaced_one_for_one_and_alike_in_question_and_context(wide: 
     alike = shared = replaced = 0
     for asked in wide.train:
         context = wide.contexts[asked.context].words
-        question_ids, context_ids = swap.pair(asked.words, context, rng)
-        assert (len(question_ids), len(context_ids)) == (len(asked.ids), len(context.ids))
+        new_question, new_context = swap.pair(asked.words, context, rng)
+        question_ids, context_ids = new_question.ids, new_context.ids
+        assert (len(question_ids), len(context_ids)) == (len(asked.words.ids), len(context.ids))
+        for words in (new_question, new_context):
+            again = plain_words(words.text, wide.encoder)
+            assert again.ids.tolist() == words.ids.tolist()
+            assert again.offsets.tolist() == words.offsets.tolist()
         inside: dict[int, int] = {}
         for place, (old, new) in enumerate(zip(context.ids, context_ids, strict=True)):
             if place + 1 < len(context.ids) and context.ids[place + 1] == plural:
@@ -546,12 +640,20 @@ def test_words_are_replaced_one_for_one_and_alike_in_question_and_context(wide: 
                 assert inside.setdefault(int(old), int(new)) == new
             assert new == old or {int(old), int(new)} <= nouns
         replaced += sum(old != new for old, new in inside.items())
-        for old, new in zip(asked.ids, question_ids, strict=True):
+        for old, new in zip(asked.words.ids, question_ids, strict=True):
             if inside.get(int(old), old) != old:
                 shared, alike = shared + 1, alike + (inside[int(old)] == new)
     assert replaced > len(wide.train) / 4
     assert shared > 20
     assert alike > 0.7 * shared  # words of the question alone may be replaced once more
+
+
+def spelled(ids: Any) -> Words:
+    """Whole words, each token's number its name."""
+    names = [str(token) for token in ids.tolist()]
+    ends = np.cumsum([len(name) + 1 for name in names]) - 1
+    offsets = np.stack([ends - [len(name) for name in names], ends], axis=1).astype(np.int32)
+    return Words(" ".join(names), ids, offsets, np.ones(len(ids), dtype=np.bool_))
 
 
 def test_substitutes_are_the_nearest_by_cosine_without_the_mean() -> None:
@@ -565,11 +667,10 @@ def test_substitutes_are_the_nearest_by_cosine_without_the_mean() -> None:
     embeddings[60:75] += 8
     embeddings[75:90] += 2
     ids = np.concatenate([np.repeat(frequent, 9), np.repeat(rare, 3)]).astype(np.int32)
-    words = Words(ids, np.ones(len(ids), dtype=np.bool_))
-    asked = Words(frequent.astype(np.int32), np.ones(60, dtype=np.bool_))
-    swap, draw, changed = Substitution(embeddings, [words], [asked], 1.0), random.Random(0), 0
+    words, asked = spelled(ids), spelled(frequent.astype(np.int32))
+    swap, draw, changed = Substitution(embeddings, [words], [asked], 1.0, str), random.Random(0), 0
     for _ in range(20):
-        _, new = swap.pair(asked, words, draw)
+        new = swap.pair(asked, words, draw)[1].ids
         assert ((new >= 75) == (ids >= 75)).all()
         assert (new[ids < 60] == ids[ids < 60]).all()
         changed += int((new != ids).sum())
@@ -577,18 +678,18 @@ def test_substitutes_are_the_nearest_by_cosine_without_the_mean() -> None:
 
 
 def test_too_few_words_to_have_neighbours_are_left_alone() -> None:
-    words = Words(np.array([5, 6, 5, 6, 5, 6], dtype=np.int32), np.ones(6, dtype=np.bool_))
-    swap = Substitution(np.eye(8, dtype=np.float32), [words], [words], 1.0)
+    words = spelled(np.array([5, 6, 5, 6, 5, 6], dtype=np.int32))
+    swap = Substitution(np.eye(8, dtype=np.float32), [words], [words], 1.0, str)
     question, context = swap.pair(words, words, random.Random(0))
-    assert (question == words.ids).all()
-    assert (context == words.ids).all()
+    assert (question.ids == words.ids).all()
+    assert (context.ids == words.ids).all()
 
 
 def test_substitution_leaves_labels_where_they_were(wide: Corpus) -> None:
     views = Views(wide, ViewOptions(56, 0.3, 0.5, 512), 0, substitution(wide, 0.6))
     encoder = wide.encoder
     towns = {encoder.tokenizer.token_to_id(town) for town in TOWNS}  # frequent: they stay
-    asked = {tuple(question.ids.tolist()) for question in wide.train}
+    asked = {tuple(question.words.ids.tolist()) for question in wide.train}
     answered = empty = new = 0
     for ids, targets in epoch_of(views):
         start, end = targets.argmax(axis=1).tolist()
@@ -618,7 +719,7 @@ def test_cloze_views_have_no_label_and_ask_about_what_they_hold(wide: Corpus) ->
 
 
 def test_without_a_share_nothing_is_made_up(wide: Corpus) -> None:
-    asked = {tuple(question.ids.tolist()) for question in wide.train}
+    asked = {tuple(question.words.ids.tolist()) for question in wide.train}
     for ids, targets in epoch_of(Views(wide, ViewOptions(56, 0.3, 0.5, 512), 0)):
         assert targets.sum(axis=1).tolist() == [1.0, 1.0]
         assert tuple(ids[1 : ids.index(3)]) in asked
@@ -698,9 +799,15 @@ def distilled(teacher: Any, believed: list[float]) -> tuple[float, list[Any]]:
     student, feeds = narrowable(), random_feeds(rows=len(believed))
     targets = torch.zeros((2, *feeds["input_ids"].shape))
     targets[:, range(len(believed)), [row % 4 for row in range(len(believed))]] = 1.0
+    output = forward(teacher, feeds, hidden=True)
+    start, end = (
+        log_softmax(output[side], feeds["attention_mask"], 2.0)
+        for side in ("start_logits", "end_logits")
+    )
+    said = Said(start, end, output.hidden_states)
     loss = distillation_loss(
         forward(student, feeds, hidden=True),
-        forward(teacher, feeds, hidden=True),
+        said,
         feeds["attention_mask"],
         targets,
         torch.tensor(believed),
