@@ -1082,6 +1082,35 @@ def test_characters_of_symbol_fonts_in_word(symbol: str, text: str, tmp_path: Pa
     assert _read(tmp_path, "a.docx", _docx_paragraph(markup)).text == f"Tolerance:{text}0.5 bar"
 
 
+RAISED = [("10", "3", "10³"), ("m", "-1", "m⁻¹"), ("5", "th", "5th"), ("ISO", "[2]", "ISO[2]")]
+
+
+@pytest.mark.parametrize(("base", "run", "text"), RAISED)
+def test_raised_numbers_stay_raised(base: str, run: str, text: str, tmp_path: Path) -> None:
+    """A limit of 10³ cells was stored, and answered, as 103."""
+    import pptx
+
+    word = _docx_paragraph(
+        f"<w:r><w:t>{base}</w:t></w:r><w:r><w:rPr><w:vertAlign w:val='superscript'/></w:rPr>"
+        f"<w:t>{run}</w:t></w:r><w:r><w:rPr><w:vertAlign w:val='subscript'/></w:rPr>"
+        "<w:t>2</w:t></w:r><w:r><w:t> cells</w:t></w:r>"
+    )
+    assert _read(tmp_path, "a.docx", word).text == f"{text}2 cells"
+    html = f"<p>{base}<sup>{run}</sup><sub>2</sub> cells</p>".encode()
+    assert _read(tmp_path, "a.html", html).text == f"{text}2 cells"
+    deck = pptx.Presentation()
+    box = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_textbox(0, 0, 999999, 999999)
+    paragraph = box.text_frame.paragraphs[0]
+    for part, baseline in ((base, None), (run, "30000"), ("2", "-25000"), (" cells", "0")):
+        added = paragraph.add_run()
+        added.text = part
+        if baseline:
+            added._r.get_or_add_rPr().set("baseline", baseline)
+    deck.save(str(tmp_path / "a.pptx"))
+    (document,) = read_document(tmp_path / "a.pptx")
+    assert document.text == f"{text}2 cells"
+
+
 def test_a_frame_around_text_in_word_is_no_table(tmp_path: Path) -> None:
     """Heading, text and list in a table of one cell ran together into one paragraph."""
     import docx
@@ -1402,6 +1431,13 @@ def test_zip_of_zips(tmp_path: Path) -> None:
 def _mail(kind: str, *parts: str) -> bytes:
     head = f'Subject: Valve\nMIME-Version: 1.0\nContent-Type: {kind}; boundary="B"\n\n'
     return (head + "".join(f"--B\n{part}\n" for part in parts) + "--B--\n").encode()
+
+
+def test_a_mail_with_an_impossible_date_is_read(tmp_path: Path) -> None:
+    """Python's parser of dates overflows; the whole mail was refused."""
+    date = f"Thu, 1 Jan {10**20} 00:00:00 +0000"
+    document = _read(tmp_path, "a.eml", f"Date: {date}\n\nIt opens at 6 bar.\n".encode())
+    assert document.text == f"Date: {date}\n\nIt opens at 6 bar."
 
 
 def test_a_mail_is_read_on_after_a_picture(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Equations (OMML) and characters of symbol fonts in Office files -> text in one line.
+"""Equations (OMML), raised numbers and characters of symbol fonts -> text in one line.
 
 Fractions, roots, powers and indices are written so that no two numbers run together: 10³, (a+b)/c,
 √(2gh), H_2.
@@ -6,11 +6,13 @@ Fractions, roots, powers and indices are written so that no two numbers run toge
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _RAISED = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
+_NUMBER = re.compile(r"[+−-]?[0-9]+")
 _DEEPEST = 100  # equations inside equations
 UNKNOWN = "\ufffd"  # a character that has no name outside its font
 
@@ -113,6 +115,11 @@ def _given(element: Any, tag: str, default: str) -> str:
     """A sign that a structure is drawn with."""
     found = element.find(f"*/{_M}{tag}")
     return default if found is None else found.get(f"{_M}val") or ""
+
+
+def exponent(text: str) -> str:
+    """Raised text: a number stays raised, so that 10³ is not 103; all else is as it was."""
+    return text.translate(_RAISED) if _NUMBER.fullmatch(text) else text
 
 
 def word_symbol(element: Any) -> str:

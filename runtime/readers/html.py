@@ -12,6 +12,7 @@ from runtime.errors import DamagedDocument, DocumentTooLarge
 from runtime.flags import HIDDEN
 from runtime.readers.blocks import Block, BlockKind, RawDocument, table_blocks
 from runtime.readers.context import Context
+from runtime.readers.equations import exponent
 from runtime.readers.styles import (
     Declarations,
     StyleSheet,
@@ -307,6 +308,7 @@ class _Walker:
         self._lists: list[list[int]] = []  # for each open list: [next number], 0 for bullets
         self._items = 0
         self._pre = 0
+        self._raised = 0  # elements `sup` that are open
         self._looks = [_Look()]  # of the page, then of each open element
         self._unseen: list[str] = []  # texts in white on white
         self._table: _Table | None = None
@@ -377,6 +379,8 @@ class _Walker:
         elif tag == "pre":
             self._pre += 1
             self._kind = "code"
+        elif tag == "sup":
+            self._raised += 1
         elif tag == "br":
             self._parts.append("\n")
         elif tag == "img" and (element.get("alt") or "").strip() and len(element.get("alt")) > 15:
@@ -387,6 +391,8 @@ class _Walker:
     def _end(self, element: Any) -> None:
         tag = element.tag
         self._looks.pop()
+        if tag == "sup":
+            self._raised -= 1
         if tag not in _BLOCKS:
             return
         self._flush()
@@ -434,7 +440,8 @@ class _Walker:
             self._unseen.append(text)
             if not self._external:
                 return
-        self._parts.append(text if self._pre else re.sub(r"[ \t\r\n\f]+", " ", text))
+        shown = exponent(text) if self._raised else text
+        self._parts.append(shown if self._pre else re.sub(r"[ \t\r\n\f]+", " ", shown))
 
     def _note_unseen(self) -> None:
         text = " ".join("".join(self._unseen).split())

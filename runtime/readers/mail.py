@@ -43,15 +43,16 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
         EncryptedDocument: S/MIME or PGP.
     """
     message = BytesParser(_class=EmailMessage, policy=policy.default).parsebytes(data)
-    if not any(message.get(name) for name in ("From", "To", "Subject", "Date")):
+    shown = {name: value for name in _SHOWN if (value := _header(message, name))}
+    if not shown.keys() & {"From", "To", "Subject", "Date"}:
         raise DamagedDocument("It is not an e-mail", where=context.source)
     if message.get_content_type() in _ENCRYPTED:
         raise EncryptedDocument("It is an encrypted e-mail", where=context.source)
-    headers = [f"{name}: {message[name]}" for name in _SHOWN if message.get(name)]
+    headers = [f"{name}: {value}" for name, value in shown.items()]
     raw = RawDocument(
         "message/rfc822",
         [Block("paragraph", "\n".join(headers))],
-        title=str(message.get("Subject", "")),
+        title=shown.get("Subject", ""),
     )
     content = _content(message, context)
     for text in content.texts:
@@ -60,6 +61,15 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
         raw.flags += text.flags
         raw.markup |= text.markup
     return [raw, *_attachments(content.attached, context)]
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """A header as text; as it stands where Python's parser fails at it (a date in year 10^20)."""
+    try:
+        return str(message.get(name, ""))
+    except (ValueError, OverflowError, IndexError, AttributeError):
+        written = (value for key, value in message.raw_items() if key.lower() == name.lower())
+        return " ".join(str(next(written)).split())
 
 
 @dataclass(slots=True)

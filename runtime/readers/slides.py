@@ -11,6 +11,7 @@ from typing import Any
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
+from runtime.readers.equations import exponent
 from runtime.readers.packages import check_package
 from runtime.readers.table_header import split_header
 
@@ -59,7 +60,7 @@ def _slide(
         yield from _shape(shape, number)
     if slide.has_notes_slide and (notes := slide.notes_slide.notes_text_frame) is not None:
         for paragraph in notes.paragraphs:
-            yield Block("paragraph", paragraph.text, page=number)
+            yield Block("paragraph", _text(paragraph), page=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +128,12 @@ def _placed(shapes: Iterable[Any], frame: _Frame, depth: int) -> Iterator[_Place
 
 def _numbers(element: Any, first: str, second: str) -> tuple[int, int]:
     """Two attributes of an element that may be missing; 0 for what is no number."""
-    given = ("", "") if element is None else (element.get(first, ""), element.get(second, ""))
-    one, two = (int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else 0 for text in given)
-    return one, two
+    return _number(element, first), _number(element, second)
+
+
+def _number(element: Any, name: str) -> int:
+    text = "" if element is None else element.get(name, "")
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else 0
 
 
 def _shape(shape: Any, number: int) -> Iterator[Block]:
@@ -137,18 +141,29 @@ def _shape(shape: Any, number: int) -> Iterator[Block]:
     if placeholder is not None and placeholder.name in _LEFT_OUT:
         return
     if getattr(shape, "has_table", False):
-        rows = [[cell.text for cell in row.cells] for row in shape.table.rows]
+        rows = [
+            ["\n".join(map(_text, cell.text_frame.paragraphs)) for cell in row.cells]
+            for row in shape.table.rows
+        ]
         header, body = split_header(rows, marked=shape.table.first_row)
         yield from table_blocks(body, header=header, page=number)
     elif shape.has_text_frame:
         listed = len([p for p in shape.text_frame.paragraphs if p.text.strip()]) > 1
         for paragraph in shape.text_frame.paragraphs:
-            text = paragraph.text.replace("\v", " ")
+            text = _text(paragraph).replace("\v", " ")
             yield (
                 Block("item", f"- {text}", page=number)
                 if listed and text.strip()
                 else Block("paragraph", text, page=number)
             )
+
+
+def _text(paragraph: Any) -> str:
+    """A paragraph's runs and breaks; numbers that are raised above the line stay raised."""
+    return "".join(
+        exponent(run.text) if _number(run.find("{*}rPr"), "baseline") > 0 else run.text
+        for run in paragraph._p.content_children  # as python-pptx joins them for `text`
+    )
 
 
 def _off_slide(placed: _Placed, size: tuple[int, int]) -> bool:

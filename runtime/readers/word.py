@@ -10,7 +10,7 @@ from typing import Any
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
-from runtime.readers.equations import linear, symbol, word_symbol
+from runtime.readers.equations import exponent, linear, symbol, word_symbol
 from runtime.readers.packages import check_package
 from runtime.readers.table_header import join_header, split_header
 
@@ -309,7 +309,9 @@ def _run_text(element: Any) -> str:
     """What one element of a run shows."""
     tag = element.tag[len(_W) :]
     if tag == "t":
-        return _in_font(element)
+        raised = element.getparent().find(f"{_W}rPr/{_W}vertAlign[@{_W}val='superscript']")
+        text = _in_font(element)
+        return text if raised is None else exponent(text)
     if tag == "sym":
         return word_symbol(element)
     return {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}.get(tag, "")
