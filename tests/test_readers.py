@@ -1111,6 +1111,28 @@ def test_raised_numbers_stay_raised(base: str, run: str, text: str, tmp_path: Pa
     assert document.text == f"{text}2 cells"
 
 
+@pytest.mark.parametrize(("base", "run", "text"), RAISED)
+@pytest.mark.parametrize("turned", [0, 90])
+def test_raised_numbers_of_pdf_stay_raised(
+    base: str, run: str, text: str, turned: int, tmp_path: Path
+) -> None:
+    """In print a raised number is one that is smaller and higher than the word before it."""
+    from reportlab.lib.styles import getSampleStyleSheet
+    from reportlab.platypus import Paragraph
+
+    markup = f"At most {base}<super>{run}</super> cells of H<sub>2</sub>O, 8<font size=7>9</font>."
+
+    def draw(canvas: Any) -> None:
+        paragraph = Paragraph(markup, getSampleStyleSheet()["BodyText"])
+        canvas.translate(300, 400)
+        canvas.rotate(turned)
+        paragraph.wrap(300, 300)
+        paragraph.drawOn(canvas, 0, 0)
+
+    document = _read(tmp_path, "a.pdf", files.canvas_pdf(draw))
+    assert document.text == f"At most {text} cells of H2O, 89."
+
+
 def test_a_frame_around_text_in_word_is_no_table(tmp_path: Path) -> None:
     """Heading, text and list in a table of one cell ran together into one paragraph."""
     import docx

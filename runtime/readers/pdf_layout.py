@@ -24,12 +24,15 @@ from runtime.cleaning import (
     running_lines,
 )
 from runtime.readers.blocks import Block, join_blocks, table_blocks
+from runtime.readers.equations import exponent
 from runtime.readers.table_header import split_header
 
 _ITEM = re.compile(r"^(?:[-*•◦▪‣·–—●○■□]|\(?\d{1,2}[.)]|\(?[a-z][.)])(?:\s+|$)")
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,3}){0,4})\.?\s+[^\W\d_]")
 _MARKER = re.compile(r"^(?:[^\w\s]|\(?\w{1,2}[.)]|\d{1,2}(?:\.\d{1,3}){1,4}\.?|[•o])$")
 _ENDS = (".", "!", "?", "。", "！", "？", "…", '."', ".”", ".)")
+_SMALLER = 0.85  # of the size of what it is raised above: the largest raised text
+_RAISED = 0.15  # of that size: how far its middle is above that one's at least
 _EDGE_LINES = 3
 _MARGIN = 0.14  # of the page's height: where headers and footers stand
 _HEADING_LENGTH = 120
@@ -205,20 +208,30 @@ def _turned_box(box: Box, angle: int) -> Box:
 
 
 def _lines(words: Iterable[Word], page: int) -> list[Line]:
-    """Words grouped by baseline, top to bottom."""
+    """Words grouped by baseline, top to bottom.
+
+    A word belongs to a line whose first word of the largest size it overlaps: what is raised comes
+    first, and what is lowered does not reach it.
+    Where it is much smaller, less will do.
+    """
     groups: list[list[Word]] = []
+    largest: list[Word] = []  # of each group
     for word in sorted(words, key=lambda w: (-w.bottom - w.top, w.left)):
         bottom, top = word.bottom, word.top
-        for group in groups[-3:]:
-            first = group[0]
+        for place in range(max(0, len(groups) - 3), len(groups)):
+            first = largest[place]
             overlap = (top if top < first.top else first.top) - (
                 bottom if bottom > first.bottom else first.bottom
             )
-            if 2 * overlap > top - bottom or 2 * overlap > first.top - first.bottom:
-                group.append(word)
+            height = min(top - bottom, first.top - first.bottom)
+            if overlap > (0.5 if word.size > _SMALLER * first.size else 0.3) * height:
+                groups[place].append(word)
+                if word.size > first.size:
+                    largest[place] = word
                 break
         else:
             groups.append([word])
+            largest.append(word)
     return [Line(group, page) for group in groups]
 
 
@@ -229,14 +242,31 @@ def _right_to_left(word: Word) -> bool:
 def _joined(words: Sequence[Word]) -> str:
     parts: list[str] = []
     for before, word in zip([None, *words], words, strict=False):
+        text = word.text
         if before is not None:
             gap = max(word.left - before.right, before.left - word.right)
-            if (
-                gap > 0.12 * max(word.size, 1.0) and not (word.glued and gap < 0.3 * word.size)
-            ) or (not word.glued and gap > -0.5 * word.size):
+            if _apart(before, word, gap):
                 parts.append(" ")
-        parts.append(word.text)
+            elif word.size <= _SMALLER * before.size and _raised(before, word):
+                text = exponent(text)
+        parts.append(text)
     return "".join(parts)
+
+
+def _apart(before: Word, word: Word, gap: float) -> bool:
+    """Whether there is a space between two words.
+
+    PDFium sees one wherever the line goes on higher or lower; beside an index there is none.
+    """
+    if gap > 0.12 * max(word.size, 1.0):
+        return not (word.glued and gap < 0.3 * word.size)
+    after_index = before.size <= _SMALLER * word.size and abs(gap) < 0.1 * word.size
+    return not word.glued and not after_index and gap > -0.5 * word.size
+
+
+def _raised(before: Word, word: Word) -> bool:
+    """Whether a word stands well above the middle of the one before it."""
+    return word.middle - before.middle > _RAISED * before.size
 
 
 def _drop_furniture(
