@@ -240,33 +240,38 @@ def _right_to_left(word: Word) -> bool:
 
 
 def _joined(words: Sequence[Word]) -> str:
+    """The words of a line; a number raised above the word that it follows stays raised."""
     parts: list[str] = []
+    raised: list[str] = []  # pieces above `base`
+    base = words[0]
     for before, word in zip([None, *words], words, strict=False):
-        text = word.text
-        if before is not None:
-            gap = max(word.left - before.right, before.left - word.right)
-            if _apart(before, word, gap):
-                parts.append(" ")
-            elif word.size <= _SMALLER * before.size and _raised(before, word):
-                text = exponent(text)
-        parts.append(text)
-    return "".join(parts)
+        spaced = before is not None and _apart(before, word)
+        if not spaced and _is_raised(word, base):
+            raised.append(word.text)
+            continue
+        parts += [exponent("".join(raised)), " " if spaced else "", word.text]
+        raised.clear()
+        base = word
+    return "".join([*parts, exponent("".join(raised))])
 
 
-def _apart(before: Word, word: Word, gap: float) -> bool:
+def _apart(before: Word, word: Word) -> bool:
     """Whether there is a space between two words.
 
     PDFium sees one wherever the line goes on higher or lower; beside an index there is none.
     """
+    gap = max(word.left - before.right, before.left - word.right)
     if gap > 0.12 * max(word.size, 1.0):
         return not (word.glued and gap < 0.3 * word.size)
     after_index = before.size <= _SMALLER * word.size and abs(gap) < 0.1 * word.size
     return not word.glued and not after_index and gap > -0.5 * word.size
 
 
-def _raised(before: Word, word: Word) -> bool:
-    """Whether a word stands well above the middle of the one before it."""
-    return word.middle - before.middle > _RAISED * before.size
+def _is_raised(word: Word, base: Word) -> bool:
+    """Whether a word is much smaller than another one and stands well above its middle."""
+    if word.size > _SMALLER * base.size:
+        return False
+    return word.middle - base.middle > _RAISED * base.size
 
 
 def _drop_furniture(
