@@ -1098,6 +1098,8 @@ def test_raised_numbers_stay_raised(base: str, run: str, text: str, tmp_path: Pa
     assert _read(tmp_path, "a.docx", word).text == f"{text}2 cells"
     html = f"<p>{base}<sup>{run}</sup><sub>2</sub> cells</p>".encode()
     assert _read(tmp_path, "a.html", html).text == f"{text}2 cells"
+    rtf = rf"{{\rtf1\ansi {base}{{\super {run}}}\sub 2\nosupersub  cells\par}}".encode()
+    assert _read(tmp_path, "a.rtf", rtf).text == f"{text}2 cells"
     deck = pptx.Presentation()
     box = deck.slides.add_slide(deck.slide_layouts[6]).shapes.add_textbox(0, 0, 999999, 999999)
     paragraph = box.text_frame.paragraphs[0]

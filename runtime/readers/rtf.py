@@ -9,6 +9,7 @@ from itertools import groupby
 from runtime.errors import DamagedDocument
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
+from runtime.readers.equations import exponent
 from runtime.readers.table_header import split_header
 from runtime.readers.text import heading_level, is_item, steps
 
@@ -68,6 +69,7 @@ class _Group:
     hidden: bool = False
     unread: bool = False
     note: bool = False
+    raised: bool = False
 
 
 class _Splitter:
@@ -134,8 +136,12 @@ class _Splitter:
             group.unread = True
         elif word == "v":
             group.hidden = number != "0"
+        elif word == "super":
+            group.raised = number != "0"
+        elif word in ("sub", "nosupersub"):
+            group.raised = False
         elif word == "plain":
-            group.hidden = False
+            group.hidden = group.raised = False
         elif word == "u" and number is not None:
             self._text(piece, group)
             return
@@ -146,7 +152,7 @@ class _Splitter:
     def _text(self, piece: str, group: _Group) -> None:
         if not group.hidden or group.unread:
             self._was_hidden = self._was_hidden and not piece.strip()
-            self._put(piece, group)
+            self._put(_exponent(piece) if group.raised else piece, group)
             return
         if not self._was_hidden:
             self._hidden.append("\0")
@@ -155,6 +161,12 @@ class _Splitter:
 
     def _put(self, piece: str, group: _Group) -> None:
         (self._notes if group.note else self._body).append(piece)
+
+
+def _exponent(piece: str) -> str:
+    """A raised number, each sign by its code: `{\\super 3}` is ³."""
+    raised = exponent(piece)
+    return piece if raised == piece else "".join(f"\\u{ord(sign)}?" for sign in raised)
 
 
 def _line(line: str, is_step: bool) -> Block:
