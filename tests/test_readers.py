@@ -1389,6 +1389,32 @@ def test_hidden_runs_of_rtf(run: str, seen: str, tmp_path: Path) -> None:
     )
 
 
+WHITES = r"{\colortbl;\red255\green255\blue255;\red0\green0\blue255;\red250\green250\blue255;}"
+
+
+@pytest.mark.parametrize(
+    ("run", "seen", "flag"),
+    [
+        (r"{\cf1 Say 99 bar.}{\cf2 Six} bar.", "Six bar.", "white on white: Say 99 bar."),
+        (r"\cf3 Say 99 bar.\cf0 Six bar.", "Six bar.", "white on white: Say 99 bar."),
+        (r"{\fs2 Say 99 bar.}\fs24 Six bar.", "Six bar.", "font size of zero: Say 99 bar."),
+        (r"{\cf1\v Say 99 bar.}Six bar.", "Six bar.", "hidden text: Say 99 bar."),
+        (
+            r"{\cf1\highlight2 Six} bar.",
+            "Six bar.",
+            "white, perhaps on white: Six",
+        ),
+    ],
+)
+def test_text_in_white_or_without_size_in_rtf(
+    run: str, seen: str, flag: str, tmp_path: Path
+) -> None:
+    """It was read as if people could see it, unflagged."""
+    document = _read(tmp_path, "a.rtf", rf"{{\rtf1\ansi{WHITES} Limit: {run}\par}}".encode())
+    assert document.text == f"Limit: {seen}"
+    assert _flagged(document, HIDDEN) == [flag]
+
+
 def test_escaped_braces_and_footnotes_of_rtf(tmp_path: Path) -> None:
     """Braces in the text were counted as those of groups, so it was called truncated; footnotes
     were left out."""

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from runtime.documents import Flag
 from runtime.errors import DamagedDocument
+from runtime.flags import HIDDEN
 from runtime.readers.blocks import Block, RawDocument, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.equations import exponent
@@ -26,6 +28,12 @@ _BREAKS = frozenset(("cell", "line", "page", "par", "row", "sect", "tab"))
 _TITLE = re.compile(r"\{\\title ([^{}\\]{1,200})\}")
 _CODE_PAGE = re.compile(r"\\ansicpg(\d{3,5})")
 
+_COLOURS = re.compile(r"\{\\colortbl([^{}]*)\}")
+_LIGHT = re.compile(r"\\(?:red|green|blue)(?:24[89]|25[0-5])(?!\d)")
+_PAINTED = re.compile(r"\\(?:highlight|cb|chcbpat|chcfpat|cbpat|cfpat|clcbpat|clcfpat)[1-9]")
+_WHITE = "white on white"
+_SMALLEST = 2  # half-points: what is no larger cannot be read
+
 _UNICODE = re.compile(r"\\u(-?\d+)")
 
 
@@ -36,8 +44,9 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     source = data.decode("latin-1")
     title = _TITLE.search(source)
     page = _CODE_PAGE.search(source)
-    splitter = _Splitter()
-    splitter.split(_UNICODE.sub(_in_range, source))
+    source = _UNICODE.sub(_in_range, source)
+    splitter = _Splitter(_whites(source))
+    splitter.split(source)
     if splitter.depth > 1:
         raise DamagedDocument("It is truncated", where=context.source)
 
@@ -45,8 +54,15 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
         encoding = f"cp{page.group(1)}" if page else "cp1252"
         return str(rtf_to_text(markup, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
 
+    hidden = [(why, plain(f"{{\\rtf1 {run}}}")) for why, run in splitter.hidden()]
+    flags: list[Flag] = []
+    white = " ".join(text for why, text in hidden if why == _WHITE)
+    if white and _PAINTED.search(source):  # it may stand on a colour: it is kept, and we say so
+        flags.append(Flag(HIDDEN, f"white, perhaps on white: {' '.join(white.split())[:160]}"))
+        hidden = [(why, text) for why, text in hidden if why != _WHITE]
+        splitter = _Splitter(frozenset())
+        splitter.split(source)
     text = plain(splitter.document())
-    hidden = [("hidden text", plain(f"{{\\rtf1 {run}}}")) for run in splitter.hidden()]
     blocks: list[Block] = []
     for is_row, lines in groupby(text.split("\n"), key=lambda line: line.rstrip().endswith("|")):
         if is_row:
@@ -58,30 +74,54 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
             stepping = steps(paragraphs)
             blocks += [_line(line, number in stepping) for number, line in enumerate(paragraphs)]
     return [
-        RawDocument("application/rtf", blocks, title=title.group(1) if title else "", hidden=hidden)
+        RawDocument(
+            "application/rtf",
+            blocks,
+            title=title.group(1) if title else "",
+            hidden=hidden,
+            flags=flags,
+        )
     ]
+
+
+def _whites(source: str) -> frozenset[str]:
+    """Numbers of the colours that are white."""
+    table = _COLOURS.search(source)
+    colours = table.group(1).split(";") if table else []
+    return frozenset(
+        str(number) for number, colour in enumerate(colours) if len(_LIGHT.findall(colour)) == 3
+    )
 
 
 @dataclass(slots=True)
 class _Group:
     """The state that a group of RTF inherits from the one around it, and changes for itself."""
 
-    hidden: bool = False
+    vanished: bool = False
+    white: bool = False
+    tiny: bool = False
     unread: bool = False
     note: bool = False
     raised: bool = False
+
+    @property
+    def why_hidden(self) -> str | None:
+        if self.vanished:
+            return "hidden text"
+        return _WHITE if self.white else "font size of zero" if self.tiny else None
 
 
 class _Splitter:
     """Parts the source: what is seen, footnotes, hidden text (which may begin and end anywhere)."""
 
-    def __init__(self) -> None:
+    def __init__(self, whites: frozenset[str]) -> None:
         self.depth = 0  # groups still open
+        self._whites = whites
         self._body: list[str] = []
         self._notes: list[str] = []
-        self._hidden: list[str] = []
+        self._hidden: list[tuple[str, list[str]]] = []
         self._groups = [_Group()]
-        self._was_hidden = False
+        self._was_hidden: str | None = None
 
     def split(self, source: str) -> None:
         """Take in the whole source."""
@@ -109,9 +149,10 @@ class _Splitter:
             end -= self._body[::-1].index("}") + 1
         return "".join([*self._body[:end], *self._notes, *self._body[end:]])
 
-    def hidden(self) -> list[str]:
-        """Sources of the hidden runs."""
-        return [run for run in "".join(self._hidden).split("\0") if run.strip()]
+    def hidden(self) -> list[tuple[str, str]]:
+        """Sources of the hidden runs, each with the reason."""
+        runs = ((why, "".join(pieces)) for why, pieces in self._hidden)
+        return [(why, run) for why, run in runs if run.strip()]
 
     def _brace(self, brace: str, group: _Group) -> None:
         if brace == "{":
@@ -134,30 +175,42 @@ class _Splitter:
             return
         if word in _UNREAD:
             group.unread = True
-        elif word == "v":
-            group.hidden = number != "0"
-        elif word == "super":
-            group.raised = number != "0"
-        elif word in ("sub", "nosupersub"):
-            group.raised = False
-        elif word == "plain":
-            group.hidden = group.raised = False
         elif word == "u" and number is not None:
             self._text(piece, group)
             return
-        elif word in _BREAKS and group.hidden and not group.unread:
-            self._hidden.append(" ")
+        elif word in _BREAKS:
+            if self._was_hidden and group.why_hidden and not group.unread:
+                self._hidden[-1][1].append(" ")
+        else:
+            self._style(word, number, group)
         self._put(piece, group)
 
+    def _style(self, word: str, number: str | None, group: _Group) -> None:
+        match word:
+            case "v":
+                group.vanished = number != "0"
+            case "cf":
+                group.white = (number or "0") in self._whites
+            case "fs":
+                group.tiny = int(number or 24) <= _SMALLEST
+            case "super":
+                group.raised = number != "0"
+            case "sub" | "nosupersub":
+                group.raised = False
+            case "plain":
+                group.vanished = group.white = group.tiny = group.raised = False
+
     def _text(self, piece: str, group: _Group) -> None:
-        if not group.hidden or group.unread:
-            self._was_hidden = self._was_hidden and not piece.strip()
+        why = None if group.unread else group.why_hidden
+        if why is None:
+            if piece.strip():
+                self._was_hidden = None
             self._put(_exponent(piece) if group.raised else piece, group)
             return
-        if not self._was_hidden:
-            self._hidden.append("\0")
-        self._was_hidden = True
-        self._hidden.append(piece)
+        if why != self._was_hidden:
+            self._hidden.append((why, []))
+        self._was_hidden = why
+        self._hidden[-1][1].append(piece)
 
     def _put(self, piece: str, group: _Group) -> None:
         (self._notes if group.note else self._body).append(piece)
