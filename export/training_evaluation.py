@@ -16,9 +16,8 @@ from runtime.spans import best_spans
 ANSWER_TOKENS = 30
 EVALUATED_WINDOWS = 10
 
-Reader = Callable[
-    [Batch], tuple[torch.Tensor, torch.Tensor]
-]  # start and end logits (batch, tokens)
+# Start and end logits of a batch of views, (batch, tokens) each.
+Reader = Callable[[Batch], tuple[torch.Tensor, torch.Tensor]]
 
 
 def evaluate(reader: Reader, corpus: Corpus, asked: list[Asked]) -> Score:
