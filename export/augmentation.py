@@ -83,10 +83,15 @@ def whole_words(text: str, offsets: NDArray[np.int32]) -> NDArray[np.bool_]:
             some tokenizers count in, does not matter.
     """
     words = {match.span() for match in _WHOLE.finditer(text)}
-    trimmed = (
-        (end - len(text[start:end].lstrip()), end) for start, end in offsets.reshape(-1, 2).tolist()
-    )
-    return np.array([span in words for span in trimmed], dtype=np.bool_)
+    found = trimmed(text, offsets).tolist()
+    return np.array([(start, end) in words for start, end in found], dtype=np.bool_)
+
+
+def trimmed(text: str, offsets: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Offsets int32 (n, 2) without white space in front, which some tokenizers count in."""
+    spans = offsets.reshape(-1, 2).copy()
+    spans[:, 0] = [end - len(text[start:end].lstrip()) for start, end in spans.tolist()]
+    return spans
 
 
 class Substitution:
@@ -140,12 +145,11 @@ class Substitution:
 
     def _swapped(self, words: Words, swaps: dict[int, int]) -> Words:
         ids, offsets = words.ids.copy(), words.offsets.copy()
-        parts, read = [], 0
+        spans, parts, read = trimmed(words.text, offsets), [], 0
         for place, (token, whole) in enumerate(zip(words.ids.tolist(), words.whole, strict=True)):
             if not whole or token not in swaps:
                 continue
-            start, end = words.offsets[place].tolist()
-            start = end - len(words.text[start:end].lstrip())
+            start, end = spans[place].tolist()
             spelled = self._spell(swaps[token])
             parts += [words.text[read:start], spelled]
             read = end

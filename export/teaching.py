@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from export.augmentation import trimmed
 from export.training_data import Batch, Pair, View, asked_words, collate, pair_view, plain_words
 from export.training_model import Said, as_tensors, forward, log_softmax
 from runtime.encoding import PairEncoder
@@ -108,18 +109,10 @@ def _places(views: Sequence[View], batch: Batch, own: Batch) -> NDArray[np.int64
     for row, (view, student) in enumerate(zip(views, batch.pairs, strict=True)):
         teacher = view.pair
         cells = slice(teacher.first, teacher.first + len(teacher.offsets))
-        spans = _trimmed(teacher.offsets, teacher.context)
+        spans = trimmed(teacher.context, teacher.offsets)
         for side, characters in enumerate((spans[:, 0], spans[:, 1] - 1)):
             token = np.searchsorted(student.offsets[:, 0], characters, side="right") - 1
             held = (token >= 0) & (characters < student.offsets[token, 1])
             held &= spans[:, 1] > spans[:, 0]
             places[side, row, cells] = np.where(held, student.first + token, -1)
     return places
-
-
-def _trimmed(offsets: NDArray[np.int32], text: str) -> NDArray[np.int32]:
-    """Without the white space in front, which byte-level and Unigram tokens may count in."""
-    spans = offsets.copy()
-    for place, (start, end) in enumerate(offsets.tolist()):
-        spans[place, 0] = end - len(text[start:end].lstrip())
-    return spans
