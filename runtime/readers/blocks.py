@@ -205,6 +205,11 @@ def _merged(hidden: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(why, " ".join(texts)) for why, texts in merged.items()]
 
 
+def perhaps_white(text: str) -> Flag:
+    """Of white text that may stand on a colour: it is kept, and we say so."""
+    return Flag(HIDDEN, f"white, perhaps on white: {' '.join(text.split())[:160]}")
+
+
 def _excerpt(text: str, length: int = 160) -> str:
     text = " ".join(clean_block(text).split())
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -9,8 +9,7 @@ from typing import Any
 
 from runtime.documents import Flag
 from runtime.errors import DamagedDocument, DocumentTooLarge
-from runtime.flags import HIDDEN
-from runtime.readers.blocks import Block, BlockKind, RawDocument, table_blocks
+from runtime.readers.blocks import Block, BlockKind, RawDocument, perhaps_white, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.equations import exponent
 from runtime.readers.styles import (
@@ -446,8 +445,7 @@ class _Walker:
     def _note_unseen(self) -> None:
         text = " ".join("".join(self._unseen).split())
         if text and self._external:
-            # The text was kept, and we say so.
-            self._content.flags.append(Flag(HIDDEN, f"white, perhaps on white: {text[:160]}"))
+            self._content.flags.append(perhaps_white(text))
         elif text:
             self._content.hidden.append(("white on white", text))
 

@@ -210,9 +210,8 @@ def _turned_box(box: Box, angle: int) -> Box:
 def _lines(words: Iterable[Word], page: int) -> list[Line]:
     """Words grouped by baseline, top to bottom.
 
-    A word belongs to a line whose first word of the largest size it overlaps: what is raised comes
-    first, and what is lowered does not reach it.
-    Where it is much smaller, less will do.
+    A word belongs to a line if it overlaps the first of the line's largest words: what is raised
+    comes first, and what is lowered does not reach it. Where it is much smaller, less will do.
     """
     groups: list[list[Word]] = []
     largest: list[Word] = []  # of each group

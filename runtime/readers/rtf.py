@@ -8,8 +8,7 @@ from itertools import groupby
 
 from runtime.documents import Flag
 from runtime.errors import DamagedDocument
-from runtime.flags import HIDDEN
-from runtime.readers.blocks import Block, RawDocument, table_blocks
+from runtime.readers.blocks import Block, RawDocument, perhaps_white, table_blocks
 from runtime.readers.context import Context
 from runtime.readers.equations import exponent
 from runtime.readers.table_header import split_header
@@ -57,8 +56,8 @@ def read(data: bytes, context: Context) -> list[RawDocument]:
     hidden = [(why, plain(f"{{\\rtf1 {run}}}")) for why, run in splitter.hidden()]
     flags: list[Flag] = []
     white = " ".join(text for why, text in hidden if why == _WHITE)
-    if white and _PAINTED.search(source):  # it may stand on a colour: it is kept, and we say so
-        flags.append(Flag(HIDDEN, f"white, perhaps on white: {' '.join(white.split())[:160]}"))
+    if white and _PAINTED.search(source):
+        flags.append(perhaps_white(white))
         hidden = [(why, text) for why, text in hidden if why != _WHITE]
         splitter = _Splitter(frozenset())
         splitter.split(source)
